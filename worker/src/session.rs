@@ -234,6 +234,8 @@ async fn prepare_and_work(
         loaded: None,
         units: None,
         waiting: Vec::new(),
+        waits_since: None,
+        waited: (LeaseId(0), 0.0),
         given: HashMap::new(),
         asked: Vec::new(),
         rounds: 0,

@@ -86,6 +86,7 @@ fn text(explanation: &Explanation) -> String {
         text += "\nbound: the time of a task that the policy reckons with\n";
     }
     if workers.iter().any(|worker| worker.share.vector_s.is_some()) {
+        text += "\noverhead: also waiting for parameters, which the policy does not count\n";
         text += "\nvector: the time that its gradient takes on its own link\n";
     }
     let why = |WorkerExplanation { share, .. }: &WorkerExplanation| {

@@ -79,7 +79,7 @@ fn run(policy: Box<dyn Policy>) -> (f64, f64) {
             let (end_s, worker, lease) = computing.pop().expect("a worker computes until the end");
             now_s = end_s;
             let busy_s = vec![TIME_S[worker.slot()]; lease.tasks.count as usize];
-            let done = Report::Done { busy_s: &busy_s };
+            let done = Report::Done { busy_s: &busy_s, waited_s: 0.0 };
             engine.report(now_s, worker, lease.id, done, &mut effects).expect("the worker holds the lease");
         }
     }

@@ -29,7 +29,7 @@ impl Driver {
             return self.fail_lease(worker, lease, RefusalKind::NotFinite, &reason);
         }
         let mut effects = Vec::new();
-        let report = Report::Done { busy_s: &times.busy_s };
+        let report = Report::Done { busy_s: &times.busy_s, waited_s: times.waited_s };
         match self.engine.report(self.now_s, worker, lease, report, &mut effects) {
             Ok(()) => {
                 self.reduction.computed.insert(lease);

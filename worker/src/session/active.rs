@@ -23,6 +23,10 @@ pub(super) struct ActiveSession<'a> {
     pub(super) loaded: Option<Iteration>,
     /// The leases that wait for their parameters, and their rounds.
     pub(super) waiting: Vec<(Assignment, u64)>,
+    /// The time at which the first of them began to wait.
+    pub(super) waits_since: Option<Instant>,
+    /// The first lease that could begin after the last wait, and the seconds of that wait.
+    pub(super) waited: (LeaseId, f64),
     pub(super) units: Option<(Iteration, Units)>,
     pub(super) given: HashMap<LeaseId, CancelFlag>,
     pub(super) asked: Vec<AskedVector>,
@@ -146,6 +150,7 @@ impl ActiveSession<'_> {
         if self.loaded == Some(lease.iteration) {
             self.give(assignment, round);
         } else {
+            self.waits_since.get_or_insert_with(Instant::now);
             self.waiting.push((assignment, round));
         }
     }
@@ -195,6 +200,7 @@ impl ActiveSession<'_> {
     fn cancelled(&mut self, leases: &[LeaseId]) {
         let leases: HashSet<LeaseId> = leases.iter().copied().collect();
         self.waiting.retain(|(waiting, _)| !leases.contains(&waiting.lease.id));
+        self.waits_since = self.waits_since.filter(|_| !self.waiting.is_empty());
         for lease in leases {
             match self.given.remove(&lease) {
                 Some(flag) => self.compute.cancel(&flag),
@@ -215,7 +221,12 @@ impl ActiveSession<'_> {
                     let reason = format!("the parameters of iteration {} never arrived", lease.iteration);
                     self.send(FromWorker::LeaseFailed { lease: lease.id, reason, uncomputable: false });
                 }
-                cmp::Ordering::Equal => self.give(assignment, round),
+                cmp::Ordering::Equal => {
+                    if let Some(since) = self.waits_since.take() {
+                        self.waited = (lease.id, since.elapsed().as_secs_f64());
+                    }
+                    self.give(assignment, round);
+                }
                 cmp::Ordering::Greater => self.waiting.push((assignment, round)),
             }
         }
@@ -235,8 +246,11 @@ impl ActiveSession<'_> {
             ComputeEvent::Ready => {
                 self.send(FromWorker::Ready { fuses: self.compute.fuses, peer_address: self.sharing.address() });
             }
-            ComputeEvent::Computed(computed) => match self.given.remove(&computed.lease) {
-                Some(_) => self.progress.push(computed),
+            ComputeEvent::Computed(mut computed) => match self.given.remove(&computed.lease) {
+                Some(_) => {
+                    computed.times.waited_s = if self.waited.0 == computed.lease { self.waited.1 } else { 0.0 };
+                    self.progress.push(computed);
+                }
                 // The lease was cancelled meanwhile.
                 None => self.compute.push(Job::Discard(computed.lease)),
             },

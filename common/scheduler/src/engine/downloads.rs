@@ -2,9 +2,6 @@
 
 use ata_types::Iteration;
 
-/// The shortest wait in seconds that is not due to rounding.
-const SHORTEST_S: f64 = 1e-6;
-
 /// The workers that receive the parameters of the newest iteration. They share the coordinator's link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Downloads {
@@ -36,7 +33,6 @@ impl Downloads {
     pub(super) fn end(&mut self, iteration: Iteration, waited_s: f64) {
         if self.iteration == iteration {
             self.begun += 1;
-            let waited_s = if waited_s < SHORTEST_S { 0.0 } else { waited_s };
             self.longest_s = self.longest_s.max(waited_s);
         }
     }

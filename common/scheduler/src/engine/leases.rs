@@ -16,11 +16,14 @@ pub(super) struct AcceptedResult {
     pub(super) factor: f64,
     /// For the last lease that its worker held: the seconds of its occupation that no report accounts for.
     pub(super) overhead_s: Option<f64>,
+    /// The seconds of its occupation until then in which it waited for parameters.
+    pub(super) waited_s: f64,
 }
 
 impl AcceptedResult {
     pub(super) fn end(&self, outcome: TaskOutcome) -> Effect {
-        let Self { worker, lease, factor, overhead_s, .. } = *self;
+        let Self { worker, lease, factor, waited_s, .. } = *self;
+        let overhead_s = self.overhead_s.map(|overhead_s| overhead_s + waited_s);
         Effect::End { worker, lease, outcome, time: LeaseTime::Reported { factor, overhead_s } }
     }
 }
@@ -45,6 +48,8 @@ struct LeaseQueue {
     begun_s: f64,
     /// The time at which it last got a lease while it was idle, or at which one of its leases last ended.
     heard_s: f64,
+    /// Seconds that it has waited for parameters since it was idle, as it reports.
+    waited_s: f64,
 }
 
 /// The time by which a worker must have reported its first lease.
@@ -131,20 +136,21 @@ impl Leases {
         self.len += 1;
         let queue = &mut self.queues[worker.slot()];
         if queue.leases.is_empty() {
-            (queue.begun_s, queue.heard_s) = (now_s, now_s);
+            (queue.begun_s, queue.heard_s, queue.waited_s) = (now_s, now_s, 0.0);
         }
         queue.leases.push_back((lease, blame));
         lease
     }
 
-    /// Ends a lease that its worker reports as done in `reported_s` seconds. A worker's reports cannot claim more time
-    /// than has passed since it began.
+    /// Ends a lease that its worker reports as done in `reported_s` seconds, after it waited for parameters. A worker's reports cannot
+    /// claim more time than has passed since it began.
     pub(super) fn finish(
         &mut self,
         now_s: f64,
         worker: WorkerId,
         id: LeaseId,
         reported_s: f64,
+        waited_s: f64,
     ) -> Option<AcceptedResult> {
         let EndedLease { lease, .. } = self.remove(now_s, worker, id)?;
         let queue = &mut self.queues[worker.slot()];
@@ -152,9 +158,11 @@ impl Leases {
         // The tolerance is only for the rounding of sums.
         let factor = if reported_s > passed_s * (1.0 + 1e-9) { passed_s / reported_s } else { 1.0 };
         let busy_s = reported_s * factor;
-        queue.begun_s += busy_s;
+        let waited_s = waited_s.min((passed_s - busy_s).max(0.0));
+        queue.begun_s += busy_s + waited_s;
+        queue.waited_s += waited_s;
         let overhead_s = queue.leases.is_empty().then(|| (now_s - queue.begun_s).max(0.0));
-        Some(AcceptedResult { worker, lease, busy_s, factor, overhead_s })
+        Some(AcceptedResult { worker, lease, busy_s, factor, overhead_s, waited_s: queue.waited_s })
     }
 
     /// Ends a lease without a result. If its worker had begun it, the worker begins the next one now.
@@ -275,10 +283,10 @@ mod tests {
     fn reports_cannot_claim_more_than_the_time_that_passed() {
         let mut leases = table(1);
         let (a, b) = (grant(&mut leases, 0.0, 1, 0), grant(&mut leases, 0.0, 1, 1));
-        let first = leases.finish(2.0, worker(1), a, 8.0).unwrap();
-        assert_eq!((first.factor, first.overhead_s), (0.25, None));
-        let second = leases.finish(3.0, worker(1), b, 0.25).unwrap();
-        assert_eq!((second.factor, second.overhead_s), (1.0, Some(0.75)));
+        let first = leases.finish(2.0, worker(1), a, 8.0, 1.0).unwrap();
+        assert_eq!((first.factor, first.overhead_s, first.waited_s), (0.25, None, 0.0));
+        let second = leases.finish(3.0, worker(1), b, 0.25, 0.5).unwrap();
+        assert_eq!((second.factor, second.overhead_s, second.waited_s), (1.0, Some(0.25), 0.5));
     }
 
     #[test]
@@ -286,7 +294,7 @@ mod tests {
         let mut leases = table(1);
         let (a, b, c) = (grant(&mut leases, 0.0, 1, 0), grant(&mut leases, 0.0, 1, 1), grant(&mut leases, 0.0, 1, 2));
         assert_eq!(leases.revoke(3.0, worker(1), b).unwrap().elapsed_s, None);
-        assert_eq!(leases.finish(4.0, worker(1), a, 4.0).unwrap().factor, 1.0);
+        assert_eq!(leases.finish(4.0, worker(1), a, 4.0, 0.0).unwrap().factor, 1.0);
         assert_eq!(leases.revoke(6.0, worker(1), c).unwrap().elapsed_s, Some(2.0));
         grant(&mut leases, 7.0, 1, 3);
         grant(&mut leases, 7.0, 1, 4);
@@ -303,7 +311,7 @@ mod tests {
         leases.set_deadline(worker(2), 3.0);
         leases.set_deadline(worker(2), 9.0);
         assert_eq!(leases.next_deadline_s(), Some(5.0));
-        leases.finish(4.0, worker(1), a, 1.0);
+        leases.finish(4.0, worker(1), a, 1.0, 0.0);
         assert_eq!(leases.next_deadline_s(), Some(9.0));
         assert_eq!(leases.overdue(9.0), []);
         assert_eq!(leases.overdue(9.5), [(worker(2), 9.5)]);
@@ -323,7 +331,7 @@ mod tests {
 
         // A report in the meantime restarts its time.
         leases.block(100.5, worker(1));
-        leases.finish(110.0, worker(1), first, 1.0);
+        leases.finish(110.0, worker(1), first, 1.0, 0.0);
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), None);
         leases.resume(112.0, worker(1));
@@ -343,7 +351,7 @@ mod tests {
         for round in 0..10_000 {
             let id = grant(&mut leases, f64::from(round), 1, 0);
             leases.set_deadline(worker(1), 1e9);
-            leases.finish(f64::from(round), worker(1), id, 0.0);
+            leases.finish(f64::from(round), worker(1), id, 0.0, 0.0);
         }
         assert!(leases.deadlines.len() <= 72, "{}", leases.deadlines.len());
     }

@@ -144,7 +144,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         self.at(now_s, effects, |engine| match report {
-            Report::Done { busy_s } => engine.lease_done(worker, lease, busy_s),
+            Report::Done { busy_s, waited_s } => engine.lease_done(worker, lease, busy_s, waited_s),
             Report::GivenBack => engine.given_back(worker, lease),
             Report::Failed { uncomputable } => {
                 let ended = engine.shared.fail(worker, lease, uncomputable)?;
@@ -294,8 +294,8 @@ impl Engine {
         }
     }
 
-    fn lease_done(&mut self, worker: WorkerId, lease: LeaseId, busy_s: &[f64]) -> Result<(), Refusal> {
-        let result = self.shared.accept(worker, lease, busy_s)?;
+    fn lease_done(&mut self, worker: WorkerId, lease: LeaseId, busy_s: &[f64], waited_s: f64) -> Result<(), Refusal> {
+        let result = self.shared.accept(worker, lease, busy_s, waited_s)?;
         match &self.phase {
             Phase::Collecting(collecting) if !collecting.is_asynchronous() => {
                 self.collect(|collecting, shared| collecting.lease_done(shared, result));

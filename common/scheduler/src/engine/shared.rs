@@ -217,19 +217,27 @@ impl Shared {
     }
 
     /// Accepts a worker's report that a lease is done.
-    pub(super) fn accept(&mut self, worker: WorkerId, id: LeaseId, busy_s: &[f64]) -> Result<AcceptedResult, Refusal> {
+    pub(super) fn accept(
+        &mut self,
+        worker: WorkerId,
+        id: LeaseId,
+        busy_s: &[f64],
+        waited_s: f64,
+    ) -> Result<AcceptedResult, Refusal> {
         let lease = self.leases.find(worker, id).ok_or(Refusal::NotHeld(id))?;
         let reported_s: f64 = busy_s.iter().sum();
-        let is_valid = busy_s.iter().all(|time| *time >= 0.0) && reported_s.is_finite();
+        let is_valid = busy_s.iter().chain([&waited_s]).all(|time| *time >= 0.0) && (reported_s + waited_s).is_finite();
         let fuses = self.roster.fuses[worker.slot()];
         let times = if fuses { 1 } else { lease.tasks.count };
         if busy_s.len() as u64 != times || !is_valid {
             return Err(Refusal::BadTimes { lease: id, times });
         }
-        let result = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
+        let result = self.leases.finish(self.now_s, worker, id, reported_s, waited_s).ok_or(Refusal::NotHeld(id))?;
         let AcceptedResult { factor, overhead_s, .. } = result;
         self.roster.computed(worker);
-        let had_parameters = self.roster.give_parameters(worker, lease.iteration);
+        if !self.roster.give_parameters(worker, lease.iteration) {
+            self.downloads.end(lease.iteration, result.waited_s);
+        }
         if fuses {
             self.observe_batch(worker, lease.tasks.count, result.busy_s);
         } else {
@@ -238,13 +246,7 @@ impl Shared {
             }
         }
         if let Some(overhead_s) = overhead_s {
-            // Waiting for parameters is not an overhead of every assignment.
-            let mut parameters_s = 0.0;
-            if !had_parameters {
-                parameters_s = self.links.times().sets_s(worker, self.downloads.workers(lease.iteration));
-                self.downloads.end(lease.iteration, overhead_s);
-            }
-            self.observe_overhead(worker, (overhead_s - parameters_s).max(0.0));
+            self.observe_overhead(worker, overhead_s);
         } else {
             self.set_deadline(worker);
         }

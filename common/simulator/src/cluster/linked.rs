@@ -33,6 +33,8 @@ pub(crate) struct LinkedCluster<'a, T> {
     has_asked: bool,
     /// The exchange in shards of the step, if there is one: among all workers that were asked first.
     shards: Option<ShardExchange>,
+    /// The seconds that workers wait for the parameters before they begin these leases.
+    waits: BTreeMap<LeaseId, f64>,
     /// The latest iteration whose parameters each worker has.
     parameters: Vec<Option<Iteration>>,
     iteration: Iteration,
@@ -53,6 +55,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             fresh: Vec::new(),
             has_asked: false,
             shards: None,
+            waits: BTreeMap::new(),
             parameters: vec![None; count as usize],
             iteration: Iteration::FIRST,
             reported: Vec::new(),
@@ -104,14 +107,15 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
 
     fn computed(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let (at, worker, lease, report) = self.workers.next_ended()?;
-        let Report::Done { busy_s } = report else {
+        let waited_s = self.waits.remove(&lease).unwrap_or(0.0);
+        let Report::Done { busy_s, .. } = report else {
             return Some((at, Occurrence::Report(worker, lease, Report::Failed { uncomputable: false })));
         };
         self.reported.clear();
         self.reported.extend_from_slice(busy_s);
         self.kept.insert(lease);
         self.send_computed(at, worker);
-        Some((at, Occurrence::Report(worker, lease, Report::Done { busy_s: &self.reported })))
+        Some((at, Occurrence::Report(worker, lease, Report::Done { busy_s: &self.reported, waited_s })))
     }
 
     fn arrive(&mut self) -> Option<(f64, Occurrence<'_>)> {
@@ -190,6 +194,9 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         let parameters = &mut self.parameters[worker.slot()];
         let has_them = *parameters >= Some(lease.iteration);
         let ready = if has_them { now } else { now + self.links.download(worker) };
+        if ready > now {
+            self.waits.insert(lease.id, ready - now);
+        }
         *parameters = (*parameters).max(Some(lease.iteration));
         self.workers.assign_from(now, ready, worker, lease);
     }
@@ -235,6 +242,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
 
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, is_computed: bool) {
         self.kept.remove(&lease.id);
+        self.waits.remove(&lease.id);
         if let Some(own) = lease.own {
             self.asked.remove(&(worker, own));
             self.arrived.remove(&own);

@@ -103,7 +103,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         let process = &mut self.processes[worker.slot()];
         let RemoteJob { session, lease } = process.jobs.remove(&job).expect("it was assigned");
         let message = match report {
-            Report::Done { busy_s } if !self.network.fails(at) => {
+            Report::Done { busy_s, .. } if !self.network.fails(at) => {
                 if process.session == Some(session) {
                     process.kept.insert(lease.id);
                 }

@@ -147,8 +147,8 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         let Completion { at, lease, worker, ending, .. } = self.completions.pop()?;
         self.release(worker);
         let report = match self.reported.insert(ending) {
-            CompletionKind::One(time) => Report::Done { busy_s: std::slice::from_ref(&*time) },
-            CompletionKind::Several(place) => Report::Done { busy_s: &self.busy[*place as usize] },
+            CompletionKind::One(time) => Report::Done { busy_s: std::slice::from_ref(&*time), waited_s: 0.0 },
+            CompletionKind::Several(place) => Report::Done { busy_s: &self.busy[*place as usize], waited_s: 0.0 },
             CompletionKind::Failure => Report::Failed { uncomputable: false },
         };
         Some((at, worker, lease, report))

@@ -29,19 +29,21 @@ pub struct LeaseTimes {
     pub busy_s: Vec<f64>,
     /// The number of tasks whose computation took longer than their emulated time.
     pub outlasted: u64,
+    /// Seconds that the worker waited for the parameters of the iteration, with the first lease that it could then begin.
+    pub waited_s: f64,
 }
 
 impl ComputedLease {
     pub(super) fn into_wire(self) -> proto::ComputedLease {
-        let Self { lease, times: LeaseTimes { busy_s, outlasted }, losses } = self;
-        proto::ComputedLease { lease: lease.0, busy_s, losses, outlasted }
+        let Self { lease, times: LeaseTimes { busy_s, outlasted, waited_s }, losses } = self;
+        proto::ComputedLease { lease: lease.0, busy_s, losses, outlasted, waited_s }
     }
 
     pub(super) fn from_wire(computed: proto::ComputedLease) -> Result<Self, WireError> {
-        let proto::ComputedLease { lease, busy_s, losses, outlasted } = computed;
+        let proto::ComputedLease { lease, busy_s, losses, outlasted, waited_s } = computed;
         at_most("number of times", busy_s.len() as u64, MAX_LEASE_TASKS)?;
         as_many("number of losses", losses.len(), busy_s.len(), "one for each time")?;
-        Ok(Self { lease: LeaseId(lease), times: LeaseTimes { busy_s, outlasted }, losses })
+        Ok(Self { lease: LeaseId(lease), times: LeaseTimes { busy_s, outlasted, waited_s }, losses })
     }
 }
 

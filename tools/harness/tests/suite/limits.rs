@@ -120,3 +120,18 @@ async fn keeps_its_session(condition: Condition, model: &'static str, at_least_s
     let runtime_s = ended.report.state.runtime_s();
     assert!(runtime_s > at_least_s, "{condition:?}: it took only {runtime_s} s");
 }
+
+/// The parameters take a second on the worker's link, and the statistics of its speed do not count it.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_for_parameters_counts_in_no_statistics() {
+    let settings = Settings { model: "toy:100000", budget: 1, iterations: 1, ..Settings::default() };
+    let mut cluster = Cluster::start(&settings).await;
+    let link = FaultProxy::to(cluster.address).await;
+    link.set(Condition { bytes_per_s: Some(400_000), ..Condition::default() });
+    cluster.worker(WorkerSettings { through: Some(link.address), ..WorkerSettings::new("far") });
+    let ended = cluster.end().await;
+    check(&settings, &ended).await;
+    let measured_s = ended.report.state.workers.values().map(|worker| worker.overhead_s).sum::<f64>();
+    let known_s = ended.report.statistics["far"].first_overhead_s.expect("it has computed");
+    assert!(known_s < measured_s, "{known_s} s of {measured_s} s");
+}

@@ -91,7 +91,7 @@ impl Committing {
             let worker = ledger.worker(result.worker);
             worker.tasks_applied += result.lease.tasks.count;
             worker.busy_s += result.busy_s;
-            worker.overhead_s += result.overhead_s.unwrap_or(0.0);
+            worker.overhead_s += result.overhead_s.map_or(0.0, |overhead_s| overhead_s + result.waited_s);
         }
         for &worker in self.employed.workers() {
             ledger.worker(worker).employments += 1;

@@ -39,10 +39,10 @@ fn a_batch_is_one_observation() {
     let (number, lease) = leases[0];
     cluster.now_s = 4.0;
     for wrong in [&[][..], &[1.0; 12], &[-1.0], &[f64::NAN]] {
-        let told = cluster.report(number, lease.id, Report::Done { busy_s: wrong });
+        let told = cluster.report(number, lease.id, Report::Done { busy_s: wrong, waited_s: 0.0 });
         assert_eq!(told, Err(Refusal::BadTimes { lease: lease.id, times: 1 }), "{wrong:?}");
     }
-    cluster.report(number, lease.id, Report::Done { busy_s: &[6.0] }).unwrap();
+    cluster.report(number, lease.id, Report::Done { busy_s: &[6.0], waited_s: 0.0 }).unwrap();
     let known = cluster.engine.statistics()[0];
     assert_eq!((known.observed, known.total_s, known.batches.count, known.batches.total_s), (12, 4.0, 1.0, 4.0));
     assert_eq!(known.line(), Some(CostLine { fixed_s: 4.0, per_task_s: 0.0, has_slope: false }));

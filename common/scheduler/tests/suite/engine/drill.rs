@@ -211,7 +211,8 @@ impl Drill {
         self.computed(worker, lease);
         let own = lease.own.filter(|_| !has_failed).map(|own| self.arrival(worker, own));
         self.next.extend(own);
-        let report = if has_failed { Report::Failed { uncomputable } } else { Report::Done { busy_s: &busy_s } };
+        let report =
+            if has_failed { Report::Failed { uncomputable } } else { Report::Done { busy_s: &busy_s, waited_s: 0.0 } };
         let mut effects = Vec::new();
         self.engine.report(self.now_s, worker, lease.id, report, &mut effects).unwrap();
         self.carry_out(effects);

@@ -83,9 +83,9 @@ fn a_worker_that_waits_for_parameters_is_not_slow() {
         let (mut cluster, heard) = cluster(false, 0.0);
         let leases = cluster.join_all(3);
         cluster.now_s = receives_s + BUSY_S;
-        cluster.done(2, &leases[1].1).unwrap();
+        cluster.computed_after(2, &leases[1].1, receives_s).unwrap();
         cluster.now_s = receives_s + 2.0 * BUSY_S;
-        cluster.done(1, &leases[0].1).unwrap();
+        cluster.computed_after(1, &leases[0].1, receives_s).unwrap();
         let of_third = heard.lock().unwrap().iter().find(|(worker, _)| *worker == 3).map(|(_, seconds)| *seconds);
         assert_eq!(of_third, cut, "received after {receives_s} s");
     }

@@ -171,9 +171,14 @@ impl Cluster {
     }
 
     pub(crate) fn computed(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
+        self.computed_after(number, lease, 0.0)
+    }
+
+    /// Reports a lease as computed after the worker waited for parameters.
+    pub(crate) fn computed_after(&mut self, number: u32, lease: &Lease, waited_s: f64) -> Result<Vec<Effect>, Refusal> {
         let times = if self.fusing.contains(&number) { 1 } else { lease.tasks.count as usize };
         let busy_s = vec![BUSY_S; times];
-        self.report(number, lease.id, Report::Done { busy_s: &busy_s }).map(plain)
+        self.report(number, lease.id, Report::Done { busy_s: &busy_s, waited_s }).map(plain)
     }
 
     pub(crate) fn deliver_own(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {

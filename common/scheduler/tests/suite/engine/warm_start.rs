@@ -55,7 +55,7 @@ fn only_a_result_proves_that_a_worker_is_sound() {
     let mut cluster = Cluster::with("uta", config.clone());
     let (number, lease) = assigned(&cluster.join_on(1, MachineId(77)))[0];
     assert!(takes_over(&mut cluster, 2, 3, learned(200, 1.0, 0.5)), "it delivered nothing");
-    cluster.report(number, lease.id, Report::Done { busy_s: &[BUSY_S] }).unwrap();
+    cluster.report(number, lease.id, Report::Done { busy_s: &[BUSY_S], waited_s: 0.0 }).unwrap();
     cluster.commit(1);
     assert!(!takes_over(&mut cluster, 4, 1, WorkerStatistics::default()), "it delivered a result");
 

@@ -40,7 +40,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
             Message::Failed(_, lease) => Occurrence::Report(worker, *lease, Report::Failed { uncomputable: false }),
             Message::Done(_, lease, busy_s) => {
                 self.arrived.clone_from(busy_s);
-                Occurrence::Report(worker, lease.id, Report::Done { busy_s: &self.arrived })
+                Occurrence::Report(worker, lease.id, Report::Done { busy_s: &self.arrived, waited_s: 0.0 })
             }
             Message::Sum(_, collection, leases) => return self.collected(engine, worker, *collection, leases),
             Message::GivenUp(_, collection) => return self.given_up(worker, *collection),
