@@ -113,7 +113,7 @@ pub enum Report<'a> {
         /// Seconds that each of its tasks took, by the worker's clock. A worker that computes a lease as one batch reports one
         /// time for the lease.
         busy_s: &'a [f64],
-        /// Seconds that the worker waited for the parameters of the iteration before it could begin the lease.
+        /// Seconds that the worker waited for the parameters of the iteration before it could begin the lease; 0 if an earlier one waited.
         waited_s: f64,
     },
     /// The worker leaves, and has not begun the lease.

@@ -14,7 +14,7 @@ pub(super) struct AcceptedResult {
     pub(super) busy_s: f64,
     /// The factor on the reported seconds, at most 1.
     pub(super) factor: f64,
-    /// For the last lease that its worker held: the seconds of its occupation that no report accounts for.
+    /// For the last lease that its worker held: the seconds of its occupation that no report accounts for, waits not included.
     pub(super) overhead_s: Option<f64>,
     /// The seconds of its occupation until then in which it waited for parameters.
     pub(super) waited_s: f64,

@@ -29,7 +29,7 @@ pub struct LeaseTimes {
     pub busy_s: Vec<f64>,
     /// The number of tasks whose computation took longer than their emulated time.
     pub outlasted: u64,
-    /// Seconds that the worker waited for the parameters of the iteration, with the first lease that it could then begin.
+    /// Seconds that the worker waited for the parameters of the iteration, with the first lease that it could then begin; otherwise 0.
     pub waited_s: f64,
 }
 
