@@ -2,7 +2,7 @@
 """Rounds of local steps on machines far apart, under faults: tasks and seconds per round, tasks per second, and the loss at the end.
 
     deploy/far-apart.py ATA [--data DIR] [--fault kill|slow|cut] [--latency MS] [--up MBIT] [--down MBIT] [--rounds 40]
-        [--local-steps 240|auto | --budget N|auto] [--reach LOSS] [--out DIR] [--flags="--lr 8e-4 …"]
+        [--local-steps 240|auto|auto:M | --budget N|auto] [--reach LOSS] [--out DIR] [--flags="--lr 8e-4 …"]
 
 A coordinator and four workers of 20, 40, 80 and 160 ms a task, 93.75 tasks a second at most, run on this machine. --latency delays all that they
 send each other by so many milliseconds, half of a round trip; each worker's link has the rates --up and --down. With --local-steps auto, rounds
@@ -96,7 +96,7 @@ class Cluster:
     def __init__(self, options, out):
         self.options, self.out, self.run = options, out, out / "run"
         steps = options.budget or options.local_steps
-        self.steps = STEPS if steps == "auto" else steps
+        self.steps = steps if isinstance(steps, int) else STEPS
         self.law = "; ".join(f"const({ms})" for ms in TASK_MS)
         if options.fault == "slow":
             before, after = (" ".join(map(str, [first, *TASK_MS[1:]])) for first in (TASK_MS[0], SLOWER * TASK_MS[0]))
@@ -114,7 +114,7 @@ class Cluster:
         iterations, steps = options.rounds, ("--local-steps", options.local_steps)
         if options.budget:
             steps = ("--budget", options.budget)
-        elif options.local_steps == "auto":
+        elif options.local_steps != self.steps:
             iterations, steps = options.rounds * STEPS // BUDGET, (*steps, "--budget", BUDGET)
         rounds = (*steps, "--iterations", iterations, "--task-batch", 16, "--min-workers", len(TASK_MS))
         process = await self.start("coordinator", "coordinator", *flags, *rounds, "--data", options.data, *options.flags)
@@ -195,7 +195,7 @@ async def measure(options, out):
 
 
 def step_count(text):
-    return text if text == "auto" else int(text)
+    return text if text.startswith("auto") else int(text)
 
 
 def main():
@@ -207,7 +207,7 @@ def main():
     parser.add_argument("--up", type=float, default=math.inf, help="Mbit per second of each worker's link [default: unlimited]")
     parser.add_argument("--down", type=float, default=math.inf)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--local-steps", type=step_count, default=STEPS, metavar="N|auto")
+    parser.add_argument("--local-steps", type=step_count, default=STEPS, metavar="N|auto|auto:M")
     parser.add_argument("--budget", type=step_count, metavar="N|auto", help="gradients of so many tasks a step, in place of local steps")
     parser.add_argument("--reach", type=float, metavar="LOSS", help="print when the test loss was so low")
     parser.add_argument("--flags", type=shlex.split, default="--eval-every 0", help="of the coordinator [default: %(default)s]")

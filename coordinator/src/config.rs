@@ -91,6 +91,8 @@ pub struct TrainingSetup {
     pub format: WireFormat,
     /// The learning rate of each iteration.
     pub learning_rate: LearningRate,
+    /// Whether the learning rate of a step is multiplied by the [`ata_sums::outer_rate`] of the workers' shares.
+    pub follows_shares: bool,
     /// How workers take inner steps, if they do: an iteration is then a round, and [`Self::optimizer`] steps along the mean difference.
     pub inner_steps: Option<InnerSteps>,
 }

@@ -138,9 +138,9 @@ settings! {
         /// model-ema.safetensors.
         ema: f64, "DECAY";
         /// Exchange less, for machines far apart: an iteration is a round, in which all workers together take N optimizer steps by
-        /// themselves, of one task each; then the mean of their parameters is the next round's. Faster workers take more of them. It takes
+        /// themselves, of one task each; then all go on from about the mean of their parameters. Faster workers take more of them. It takes
         /// the place of --budget. With auto, N follows the links: it begins with --budget, the least, and is large enough that workers
-        /// compute for nine tenths of the time, up to 240, or M in auto:M. Samples and learning rates then follow --budget, and --iterations
+        /// compute for nine tenths of the time, up to 960, or M in auto:M. Samples and learning rates then follow --budget, and --iterations
         /// stands for as many tasks.
         #[arg(help_heading = "Local steps")]
         local_steps: LocalStepCount, "N|auto";
@@ -148,9 +148,10 @@ settings! {
         /// [default].
         #[arg(help_heading = "Local steps")]
         difference_bits: u32 = 4, "N";
-        /// The learning rate of the outer step, along the mean difference of a round; 1 without momentum averages [default].
+        /// The learning rate of the outer step, along the mean difference of a round; 1 without momentum averages [default: 1 - outer-momentum,
+        /// times a factor from 1 for one worker to 2 for many equal ones].
         #[arg(help_heading = "Local steps")]
-        outer_lr: f64 = 1.0, "X";
+        outer_lr: f64, "X";
         /// Nesterov's momentum of the outer step [default].
         #[arg(help_heading = "Local steps")]
         outer_momentum: f64 = 0.0, "X";

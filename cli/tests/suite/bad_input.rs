@@ -31,7 +31,7 @@ fn wrong_settings_of_the_training() {
             &["up", "--local-steps", "8", "--budget", "4"],
             "--budget has no effect: --local-steps gives the tasks of a round",
         ),
-        (&["up", "--local-steps", "auto:"], "'auto:': expected a number of steps, or auto, or auto:960"),
+        (&["up", "--local-steps", "auto:"], "'auto:': expected a number of steps, or auto, or auto:240"),
         (
             &["up", "--local-steps", "auto:20", "--budget", "24"],
             "local_steps = auto:20: rounds begin with budget = 24 steps; expected at least as many",

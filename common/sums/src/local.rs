@@ -5,10 +5,11 @@
 //! 1 and no momentum, Θ becomes the weighted mean of the θᵢ. Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of
 //! Language Models", 2023, Algorithm 1.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use ata_types::{Iteration, WireFormat};
+use ata_types::{Iteration, WireFormat, WorkerId};
 
 use crate::exact::{BLOCK, GradientSum, NotFinite, Quantizer, TensorSizes, maxima};
 use crate::optimizer::{LearningRate, Optimizer, Rule};
@@ -19,6 +20,22 @@ impl Optimizer {
     pub fn outer(momentum: f64) -> Self {
         Self { rule: Rule::Sgd { momentum, nesterov: momentum > 0.0 }, ..Self::default() }
     }
+}
+
+/// Returns the learning rate of an outer step without momentum that is made of these leases of workers, each of so many inner steps: 2e/(1 + e),
+/// where e = (Σaᵢ)²/Σaᵢ² is the number of equal workers whose mean has as little noise.
+///
+/// In a direction in which the loss is steep, inner steps go all the way to its minimum, with noise of variance σ². A rate of η passes the
+/// minimum by η − 1, so the noise of the parameters has the variance η/(2 − η)·σ²/e, which is that of a single worker for this η. In a
+/// direction in which it is flat, the rate makes up for the way that is lost by averaging with slower workers.
+pub fn outer_rate(leases: impl IntoIterator<Item = (WorkerId, u64)>) -> f64 {
+    let mut shares: BTreeMap<WorkerId, f64> = BTreeMap::new();
+    for (worker, steps) in leases {
+        *shares.entry(worker).or_default() += steps as f64;
+    }
+    let sum: f64 = shares.values().sum();
+    let squares: f64 = shares.values().map(|share| share * share).sum();
+    2.0 * sum * sum / (squares + sum * sum)
 }
 
 /// How workers take inner steps.
@@ -172,6 +189,17 @@ mod tests {
     use crate::table::{ParameterTable, TensorKind};
 
     const ROUND: Iteration = Iteration(3);
+
+    #[test]
+    fn the_outer_rate_follows_the_shares() {
+        let rate = |shares: &[(usize, u64)]| {
+            outer_rate(shares.iter().map(|(worker, steps)| (WorkerId::from_slot(*worker), *steps)))
+        };
+        assert_eq!(rate(&[(3, 60)]), 1.0, "a worker's own parameters");
+        assert_eq!([rate(&[(1, 5), (2, 5), (3, 5)]), rate(&[(1, 5), (2, 2), (1, 1), (2, 4)])], [1.5, 4.0 / 3.0]);
+        // As if there were 2.65 equal workers.
+        assert!((rate(&[(1, 8), (2, 4), (3, 2), (4, 1)]) - 2.0 * 225.0 / (85.0 + 225.0)).abs() < 1e-12);
+    }
 
     fn sgd(momentum: f64) -> InnerSteps {
         let optimizer = Optimizer { rule: Rule::Sgd { momentum, nesterov: false }, ..Optimizer::default() };

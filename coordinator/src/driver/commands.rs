@@ -114,6 +114,8 @@ pub(super) struct RunInfo {
     pub(super) warm_start: BTreeMap<String, WorkerStatistics>,
     /// The hosts that workers may announce to their peers, in addition to the host from which they connect.
     pub(super) peer_hosts: Vec<String>,
+    /// Whether learning rates follow the workers' shares.
+    pub(super) follows_shares: bool,
 }
 
 impl RunInfo {

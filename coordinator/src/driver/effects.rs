@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ata_record::RunEvent;
 use ata_scheduler::{Decision, Effect, Event, LeaseTime, WaitReason};
+use ata_sums::outer_rate;
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
 use ata_wire::{Assignment, FarewellReason, ToWorker};
 
@@ -62,13 +63,15 @@ impl Driver {
             Effect::Collect { iteration, collections } => self.collect(iteration, collections),
             Effect::ProbeLink { worker, bytes } => self.sessions.send(worker, ToWorker::ProbeLink { bytes }),
             Effect::Step { iteration, tasks, collections, collected, lr_factor, with_product } => {
+                let shares = collected.iter().map(|(worker, lease)| (*worker, lease.tasks.count));
+                let of_shares = if self.info.follows_shares { outer_rate(shares) } else { 1.0 };
                 self.step(StepPlan {
                     iteration,
                     tasks: tasks.iter().map(|range| range.count).sum(),
                     vectors: self.reduction.ordered(&collections),
                     collections,
                     loss: self.leases.mean_loss(collected.iter().map(|(_, lease)| lease.id)),
-                    lr_factor,
+                    lr_factor: lr_factor * of_shares,
                     with_product,
                 });
             }

@@ -145,7 +145,7 @@ impl Driver {
         let (spec, are_separate) = (config.run_spec(), config.keeps_vectors_apart());
         let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
             config;
-        let TrainingSetup { start, optimizer, learning_rate, format, .. } = training;
+        let TrainingSetup { start, optimizer, learning_rate, follows_shares, format, .. } = training;
         let (sizes, verify) = (TensorSizes::from(&problem.model.table()), engine.verify);
         let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: spec.most_tasks };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
@@ -163,6 +163,7 @@ impl Driver {
             files: files.map(|file| (file.sha256, Arc::new(ServedFile::new(file.clone())))).collect(),
             warm_start: workers.warm_start,
             peer_hosts: workers.peer_hosts,
+            follows_shares,
             spec,
         };
         let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
@@ -175,7 +176,6 @@ impl Driver {
             settings,
         };
         let jobs = saver.spawn(sender(commands, DriverCommand::Save));
-        let chunks = info.spec.parameters.div_ceil(CHUNK_VALUES as u64);
         let uploads = workers.transfers.uploads(info.spec.parameters);
         Ok(Self {
             engine,
@@ -184,7 +184,7 @@ impl Driver {
             sessions: Sessions::restored(names),
             leases: OpenLeases::default(),
             refusals: Refusals::default(),
-            reduction: Reduction::new(chunks, are_separate, uploads),
+            reduction: Reduction::new(info.spec.parameters.div_ceil(CHUNK_VALUES as u64), are_separate, uploads),
             meter: LinkMeter::default(),
             links: RecordedLinks::default(),
             exchanges: Exchanges::new(workers.exchange),

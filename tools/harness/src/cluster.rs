@@ -236,7 +236,6 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         Some(path) => SplitData::of_file(path).expect("a file"),
         None => SplitData::Generated { seed: SEED },
     };
-    let (optimizer, learning_rate) = settings.optimizer();
     CoordinatorConfig {
         run: RunConfig { id: "harness".into(), folder: folder.to_owned(), ..RunConfig::default() },
         engine: EngineConfig {
@@ -273,13 +272,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             data: split(),
             samples: None,
         },
-        training: TrainingSetup {
-            start,
-            optimizer,
-            learning_rate,
-            inner_steps: settings.inner_steps.clone(),
-            format: settings.format,
-        },
+        training: training(settings, start),
         checkpoints: checkpoints(settings, folder),
         workers: WorkersConfig {
             heartbeat_timeout: settings.heartbeat_timeout,
@@ -290,6 +283,12 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         },
         security: Arc::new(Security::Open),
     }
+}
+
+fn training(settings: &Settings, start: Start) -> TrainingSetup {
+    let (optimizer, learning_rate) = settings.optimizer();
+    let (inner_steps, format) = (settings.inner_steps.clone(), settings.format);
+    TrainingSetup { start, optimizer, learning_rate, follows_shares: false, inner_steps, format }
 }
 
 /// Copies the files in a folder, which may be changing.

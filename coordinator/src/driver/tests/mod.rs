@@ -152,6 +152,7 @@ pub(crate) fn config(folder: &Path, model: &str, policy: &str, budget: u64, iter
             start: Start::Random,
             optimizer: Optimizer::default(),
             learning_rate: LearningRate::constant(0.1),
+            follows_shares: false,
             inner_steps: None,
             format: WireFormat::F32Exact,
         },

@@ -130,6 +130,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
             optimizer: Optimizer::default(),
             format: WireFormat::F32Exact,
             learning_rate: LearningRate::constant(1e-3),
+            follows_shares: false,
             inner_steps: None,
         },
         checkpoints: CheckpointConfig::never(),
