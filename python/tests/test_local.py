@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -99,6 +100,53 @@ def test_parameters_move_to_the_mean_weighted_by_steps(momentum: float) -> None:
             assert after == pytest.approx(weight, rel=1e-5)
 
 
+class Slow:
+    """An exchange that has ended only for those who wait for it."""
+
+    def __init__(self, work: Any) -> None:
+        self.wait = work.wait
+
+    def is_completed(self) -> bool:
+        return False
+
+
+def ahead(rank: int, overlap: bool) -> dict[str, Any]:
+    """Takes three rounds of ten steps, while the exchange of the last round takes as long as possible."""
+    all_reduce = torch.distributed.all_reduce
+
+    def slowly(tensor: Any, **options: Any) -> Any:
+        work = all_reduce(tensor, **options)
+        return Slow(work) if options.get("async_op") else work
+
+    torch.distributed.all_reduce = slowly
+    model = nn.Linear(1, 1, bias=False)
+    local = ata.torch.Local(model, steps=10, outer_lr=1.0, overlap=overlap)
+    weights: list[list[float]] = [[], [], []]
+    begun = model.weight.item()
+    for _ in local.batches(itertools.repeat(0), rounds=3):
+        weights[local.tasks // 10].append(model.weight.item())
+        model.weight.data += 1.0 + rank
+    return {"begun": begun, "weights": weights, "ended": model.weight.item()}
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_steps_that_are_taken_while_differences_travel_count_once(overlap: bool) -> None:
+    results = ranks.run(2, ahead, overlap)
+    weight = results[0]["begun"]
+    own = [weight, weight]
+    for number in range(3):
+        steps = [len(result["weights"][number]) for result in results]
+        assert sum(steps) == 10
+        for rank, result in enumerate(results):
+            for step, found in enumerate(result["weights"][number]):
+                begun = own[rank] if overlap else weight
+                assert found == pytest.approx(begun + step * (1 + rank), rel=1e-5), f"rank {rank}, round {number}"
+        own = [weight + taken * (1 + rank) for rank, taken in enumerate(steps)]
+        weight += sum(taken * taken * (1 + rank) for rank, taken in enumerate(steps)) / 10
+    for result in results:
+        assert result["ended"] == pytest.approx(weight, rel=1e-5) and result["ended"] == results[0]["ended"]
+
+
 def test_fast_ranks_take_more_steps() -> None:
     result = ranks.run(2, in_rounds, {"steps": 40}, [0.005, 0.05], 8)[0]
     assert all(sum(of_round) == 40 for of_round in result["taken"])
@@ -127,12 +175,12 @@ def test_streams_end_with_the_first() -> None:
 
 def saved(rank: int) -> list[Any]:
     model = nn.Linear(1, 1)
-    local = ata.torch.Local(model, steps=8, outer_momentum=0.5)
+    local = ata.torch.Local(model, steps=8, outer_lr=1.0, outer_momentum=0.5)
     for _ in local.batches([torch.ones(1, 1)] * 1000, rounds=3):
         model.weight.data += 1.0
     state, parameters = local.state_dict(), digest(model)
     model.weight.data += 100.0
-    again = ata.torch.Local(model, steps=8, outer_momentum=0.5)
+    again = ata.torch.Local(model, steps=8, outer_lr=1.0, outer_momentum=0.5)
     model.weight.data -= 100.0
     again.load_state_dict(state)
     kept = again.state_dict()

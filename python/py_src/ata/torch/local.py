@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,12 +18,29 @@ from torch.utils.data import Sampler
 
 from ata._core import Scheduler
 from ata.torch.clock import WARM_UP
+from ata.torch.rounds import RoundLength, outer_rate
 
 # The part of its share that a rank leaves to whoever is first: a rank that slows down in a round holds up the others for less.
 LEFT_TO_ALL = 1 / 4
 
 # How often a rank asks for data in a round. The last of what it has asked for in an epoch, it computes while others wait.
 REQUESTS = 8
+
+
+class Sent(NamedTuple):
+    """The end of a round, until the differences of all ranks have arrived.
+
+    Attributes:
+        own: This rank's parameters and buffers.
+        difference: What they were before, minus what they are. The sum takes its place.
+        exchange: What makes the sum.
+        outer_lr: The rate of the step along the sum.
+    """
+
+    own: torch.Tensor
+    difference: torch.Tensor
+    exchange: dist.Work
+    outer_lr: float
 
 
 class Counter:
@@ -94,10 +111,10 @@ class NextBatchSampler(Sampler[list[int]]):
 class Local:
     """Lets each rank train by itself, and averages parameters once in many steps, for slow links and unequal ranks.
 
-    A round has `steps` steps of all ranks together, of which each takes as many as it is fast. Then all go on from the mean of their
+    A round has `steps` steps of all ranks together, of which each takes as many as it is fast. Then all go on from about the mean of their
     parameters, weighted by steps. In a script for one process, three lines change::
 
-        local = ata.torch.Local(model, steps=240)
+        local = ata.torch.Local(model)
         loader = DataLoader(dataset, batch_sampler=local.sampler(dataset, batch_size=16))
         for images, labels in local.batches(loader):
             optimizer.zero_grad()
@@ -109,9 +126,12 @@ class Local:
 
     Args:
         model: The module, which no other library synchronizes. All ranks begin with rank 0's parameters and buffers.
-        steps: Steps of a round, of all ranks together. With more, less is sent, and less is learned from each sample.
-        outer_lr: How far the parameters move to the mean; 1 is all the way.
+        steps: Steps of a round, of all ranks together. With more, less is sent, and less is learned from each sample. With `"auto"`, ranks
+            compute for nine tenths of the time: from 8 steps per rank to 960, or M with `"auto:M"`.
+        outer_lr: How far the parameters move to the mean; 1 is all the way. The default is 1 - outer_momentum, times a factor from 1 for
+            one rank to 2 for many equal ones.
         outer_momentum: Nesterov momentum of these moves, from 0 to less than 1.
+        overlap: Whether ranks go on with the next round while differences travel.
         policy: What decides on the shares, as `NAME` or `NAME:key=value,...`; see `ata.policies()`.
         seed: Seed of the decisions.
         group: The ranks; all by default.
@@ -128,9 +148,10 @@ class Local:
         self,
         model: nn.Module,
         *,
-        steps: int = 240,
-        outer_lr: float = 1.0,
+        steps: int | str = "auto",
+        outer_lr: float | None = None,
         outer_momentum: float = 0.0,
+        overlap: bool = True,
         policy: str = "ata-auto",
         seed: int = 0,
         group: dist.ProcessGroup | None = None,
@@ -138,13 +159,12 @@ class Local:
         bare = getattr(model, "_orig_mod", model)
         if isinstance(bare, (DistributedDataParallel, FSDPModule)):
             raise TypeError(f"{type(bare).__name__} synchronizes each step: pass the module itself to Local")
-        if not (outer_lr > 0.0 and 0.0 <= outer_momentum < 1.0):
+        if not ((outer_lr is None or outer_lr > 0.0) and 0.0 <= outer_momentum < 1.0):
             raise ValueError(
                 f"outer_lr={outer_lr}, outer_momentum={outer_momentum}: expected more than 0, and 0 to less than 1"
             )
         ranks = dist.get_process_group_ranks(group)
-        if steps < len(ranks):
-            raise ValueError(f"steps={steps}: expected at least one for each of {len(ranks)} ranks")
+        self._length = RoundLength(steps, len(ranks))
         self.tasks = 0
         self._rank, self._ranks = dist.get_rank(group), len(ranks)
         self._group = group
@@ -158,18 +178,21 @@ class Local:
         self._is_sampled = False
         self._taken: list[int] = []
         self._seconds: list[float] = []
-        self._steps = steps
+        self._policy, self._seed = policy, seed
         # Every rank has one, which gets the same times and so decides the same.
-        self._scheduler = Scheduler(self._ranks, steps, policy, seed=seed)
+        self._scheduler = Scheduler(self._ranks, self._length.steps, policy, seed=seed)
         self._shares = self._scheduler.next()
-        if sum(self._shares) != steps:
-            raise ValueError(f"policy '{policy}' chooses its own number of steps, but a round has {steps}")
+        if sum(self._shares) != self._length.steps:
+            raise ValueError(f"policy '{policy}' chooses its own number of steps, but a round has {self._length.steps}")
         trained = [each for each in bare.parameters() if each.requires_grad]
         buffers = [each for each in bare.buffers() if each.dtype is not torch.bool and not each.is_complex()]
         self._tensors = [*trained, *buffers]
         self._lengths = [each.numel() for each in self._tensors]
         self._trained = sum(each.numel() for each in trained)
-        self._outer_lr, self._outer_momentum = outer_lr, outer_momentum
+        self._outer_lr, self._outer_momentum, self._overlap = outer_lr, outer_momentum, overlap
+        self._sent: Sent | None = None
+        # When it began, how long the last one took while this rank went on, and how long this rank waited at the end of the last round.
+        self._sent_at = self._exchange_s = self._waited_s = 0.0
         # The parameters and buffers with which the round began.
         self._base = self._vector()
         dist.broadcast(self._base, ranks[0], group=group)
@@ -199,14 +222,16 @@ class Local:
                     has_ended = True
                     break
                 yield batch
+                self._arrive(waits=False)
                 taken += 1
                 if taken == skipped:
                     began = self._now()
             if self._end(taken, max(0, taken - skipped), self._now() - began, has_ended):
                 # Every batch of the epoch is somebody's. What others have left, they compute now.
                 if is_last or not self._is_sampled:
-                    return
+                    break
                 is_last = True
+        self._arrive()
 
     def metrics(self) -> dict[str, float]:
         """For a logger: the steps of each rank in the last whole round, and the seconds that each computed."""
@@ -215,16 +240,22 @@ class Local:
 
     def state_dict(self) -> dict[str, Any]:
         """The ranks' speeds, the count of steps, and the momentum. Save model and optimizer as well."""
-        return {"scheduler": self._scheduler.state_dict(), "tasks": self.tasks, "velocity": self._velocity}
+        return {
+            "scheduler": self._scheduler.state_dict(),
+            "steps": self._length.steps,
+            "tasks": self.tasks,
+            "velocity": self._velocity,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from a `state_dict`, the same on all ranks. Load the model before."""
         self._scheduler.load_state_dict(state["scheduler"])
-        self._shares = self._scheduler.next()
+        self._length.go_on_with(state.get("steps", self._length.steps))
+        self._decide()
         self.tasks = state["tasks"]
         if self._velocity is not None and state["velocity"] is not None:
             self._velocity.copy_(state["velocity"])
-        self._base = self._vector()
+        self._base, self._sent = self._vector(), None
 
     def _begin_epoch(self) -> Counter:
         self._is_sampled = True
@@ -242,7 +273,7 @@ class Local:
         share = self._shares[self._rank]
         pool = Counter(self._store, self._thread, f"round {self._rounds}")
         # What a slow rank asks for before it can begin, others might have done by then.
-        is_ahead = share * self._ranks >= self._steps
+        is_ahead = share * self._ranks >= self._length.steps
         for step in itertools.count(1):
             is_own = step <= share - left[self._rank]
             allowed = is_own or (share > 0 and pool.take().start < sum(left))
@@ -252,34 +283,70 @@ class Local:
 
     def _end(self, taken: int, measured: int, seconds: float, has_ended: bool) -> bool:
         """Ends a round. Returns whether the data of any rank have ended."""
-        numbers = torch.zeros(self._ranks, 4, dtype=torch.float64)
-        numbers[self._rank] = torch.tensor([taken, measured, seconds, has_ended], dtype=torch.float64)
+        began = perf_counter()
+        own = [taken, measured, seconds, has_ended, self._waited_s, self._exchange_s]
+        numbers = torch.zeros(self._ranks, len(own), dtype=torch.float64)
+        numbers[self._rank] = torch.tensor(own, dtype=torch.float64)
         dist.all_reduce(numbers, group=self._hosts)
+        self._waited_s = perf_counter() - began
+        steps_per_s = 0.0
         for rank, (steps, of_rank) in enumerate(numbers[:, 1:3].tolist()):
             if steps > 0 and of_rank > 0.0:
                 self._scheduler.observe(rank, int(steps), of_rank)
+                steps_per_s += steps / of_rank
+        if self._rounds:
+            # Whoever comes last waits for the link only.
+            self._length.measure(steps_per_s, float(numbers[:, 4].min()), float(numbers[:, 5].max()))
         total = int(numbers[:, 0].sum())
-        if total == self._steps:
+        if total == self._length.steps:
             self._taken, self._seconds = [int(each) for each in numbers[:, 0]], numbers[:, 2].tolist()
+        self._arrive()
+        began = perf_counter()
         if total:
-            self._average(taken / total)
+            own_lr = (1.0 - self._outer_momentum) * outer_rate(numbers[:, 0].tolist())
+            self._send(taken / total, own_lr if self._outer_lr is None else self._outer_lr)
+        self._waited_s += perf_counter() - began
         self.tasks += total
         self._rounds += 1
-        self._shares = self._scheduler.next()
+        self._length.next()
+        self._decide()
         return bool(numbers[:, 3].any())
 
+    def _decide(self) -> None:
+        """Decides on the shares of the next round."""
+        if self._scheduler.budget != self._length.steps:
+            learned = self._scheduler.state_dict()
+            self._scheduler = Scheduler(self._ranks, self._length.steps, self._policy, seed=self._seed)
+            self._scheduler.load_state_dict(learned)
+        self._shares = self._scheduler.next()
+
     @torch.no_grad()
-    def _average(self, weight: float) -> None:
-        """Moves parameters to the ranks' mean, in which this one's have so much weight, and buffers on it."""
-        difference = (self._base - self._vector()).mul_(weight)
-        dist.all_reduce(difference, group=self._group)
+    def _send(self, weight: float, outer_lr: float) -> None:
+        """Begins to add up the ranks' differences, in which this one's has so much weight."""
+        own = self._vector()
+        difference = (self._base - own).mul_(weight)
+        self._sent_at = perf_counter()
+        self._sent = Sent(own, difference, dist.all_reduce(difference, group=self._group, async_op=True), outer_lr)
+        if not self._overlap:
+            self._arrive()
+
+    @torch.no_grad()
+    def _arrive(self, *, waits: bool = True) -> None:
+        """Moves parameters to the ranks' mean, and buffers on it, once all differences have arrived. Steps taken meanwhile stay steps."""
+        if self._sent is None or not (waits or self._sent.exchange.is_completed()):
+            return
+        own, difference, exchange, outer_lr = self._sent
+        exchange.wait()
+        if self._overlap:
+            self._exchange_s = perf_counter() - self._sent_at
         move = difference[: self._trained]
         if self._velocity is not None:
             self._velocity.mul_(self._outer_momentum).add_(move)
             move.add_(self._velocity, alpha=self._outer_momentum)
-        move.mul_(self._outer_lr)
+        move.mul_(outer_lr)
         self._base -= difference
-        self._load()
+        self._load(self._vector() - own)
+        self._sent = None
 
     @torch.no_grad()
     def _vector(self) -> torch.Tensor:
@@ -287,8 +354,9 @@ class Local:
         return torch.cat([each.detach().reshape(-1).to(kind) for each in self._tensors])
 
     @torch.no_grad()
-    def _load(self) -> None:
-        for tensor, values in zip(self._tensors, self._base.split(self._lengths), strict=True):
+    def _load(self, ahead: torch.Tensor | float = 0.0) -> None:
+        """Writes the round's parameters and buffers, and the steps that this rank is ahead of them, into the module."""
+        for tensor, values in zip(self._tensors, (self._base + ahead).split(self._lengths), strict=True):
             tensor.copy_((values if tensor.is_floating_point() else values.round()).view_as(tensor))
 
     def _now(self) -> float:
