@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Steps a second of ata.torch.Local on machines at home: four ranks in network namespaces on one switch. Needs root, `ip` and `tc`.
 #
-#     deploy/far-apart-torch.sh PYTHON [--width 2176] [--seconds 120] [--steps N|auto] [--no-overlap]
+#     deploy/far-apart-torch.sh PYTHON [--width 2176] [--seconds 60] [--steps N|auto] [--no-overlap] [--bf16]
 #
 # Ranks of 20, 40, 80 and 160 ms a step, 93.75 steps a second at most, send at 20 Mbit a second and receive at 100. The model is a layer of
 # 1024 inputs and so many outputs: 2176 are 8.9 MB. Prints the steps a second of the second half, and the length of its rounds.
@@ -36,13 +36,15 @@ import ata.torch, torch, torch.distributed as dist
 MS = [20, 40, 80, 160]
 parser = argparse.ArgumentParser()
 parser.add_argument("--width", type=int, default=2176)
-parser.add_argument("--seconds", type=float, default=120)
+parser.add_argument("--seconds", type=float, default=60)
 parser.add_argument("--steps", type=lambda text: int(text) if text.isdecimal() else text, default="auto")
 parser.add_argument("--no-overlap", action="store_true")
+parser.add_argument("--bf16", action="store_true")
 options, rank = parser.parse_args(), int(os.environ["RANK"])
 torch.set_num_threads(1)
 dist.init_process_group("gloo", "tcp://10.77.0.1:29500", rank=rank, world_size=len(MS))
-local = ata.torch.Local(torch.nn.Linear(1024, options.width), steps=options.steps, overlap=not options.no_overlap)
+dtype = torch.bfloat16 if options.bf16 else None
+local = ata.torch.Local(torch.nn.Linear(1024, options.width), steps=options.steps, overlap=not options.no_overlap, dtype=dtype)
 
 
 def stream():

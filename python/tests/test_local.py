@@ -147,6 +147,22 @@ def test_steps_that_are_taken_while_differences_travel_count_once(overlap: bool)
         assert result["ended"] == pytest.approx(weight, rel=1e-5) and result["ended"] == results[0]["ended"]
 
 
+def in_16_bits(rank: int) -> list[float]:
+    """Takes a step of 1 + 2^-9 in each of 16 rounds. Half of it has no value in 8 bits of precision."""
+    model = nn.Linear(1, 1, bias=False)
+    local = ata.torch.Local(model, steps=2, outer_lr=1.0, dtype=torch.bfloat16, policy="uta")
+    begun = model.weight.item()
+    for _ in local.batches(itertools.repeat(0), rounds=16):
+        model.weight.data += 1.0 + 2.0**-9
+    return [begun, model.weight.item()]
+
+
+def test_what_is_rounded_off_is_sent_later() -> None:
+    for begun, ended in ranks.run(2, in_16_bits):
+        # Each round rounds off 2^-9, and what was rounded off is sent once it is 2^-7.
+        assert ended - begun == pytest.approx(16 * (1.0 + 2.0**-9), abs=2.0**-7)
+
+
 def test_fast_ranks_take_more_steps() -> None:
     result = ranks.run(2, in_rounds, {"steps": 40}, [0.005, 0.05], 8)[0]
     assert all(sum(of_round) == 40 for of_round in result["taken"])
@@ -203,6 +219,7 @@ def refusals(rank: int) -> list[str]:
         lambda: ata.torch.Local(model, steps=1),
         lambda: ata.torch.Local(model, outer_lr=0.0),
         lambda: ata.torch.Local(model, outer_momentum=1.0),
+        lambda: ata.torch.Local(model, dtype=torch.int8),
         lambda: ata.torch.Local(model, policy="cmab-lcb"),
         lambda: ata.torch.Local(nn.parallel.DistributedDataParallel(model)),
         lambda: ata.torch.Local(model).sampler(0, 1),
@@ -220,6 +237,7 @@ def test_what_cannot_be_is_refused() -> None:
         "steps=1",
         "outer_lr=0.0",
         "outer_momentum=1.0",
+        "dtype=torch.int8",
         "its own number",
         "synchronizes",
         "0 samples",

@@ -132,6 +132,7 @@ class Local:
             one rank to 2 for many equal ones.
         outer_momentum: Nesterov momentum of these moves, from 0 to less than 1.
         overlap: Whether ranks go on with the next round while differences travel.
+        dtype: The type in which differences travel, such as `torch.bfloat16`; what is rounded off is added to the next. By default as they are.
         policy: What decides on the shares, as `NAME` or `NAME:key=value,...`; see `ata.policies()`.
         seed: Seed of the decisions.
         group: The ranks; all by default.
@@ -152,6 +153,7 @@ class Local:
         outer_lr: float | None = None,
         outer_momentum: float = 0.0,
         overlap: bool = True,
+        dtype: torch.dtype | None = None,
         policy: str = "ata-auto",
         seed: int = 0,
         group: dist.ProcessGroup | None = None,
@@ -159,6 +161,8 @@ class Local:
         bare = getattr(model, "_orig_mod", model)
         if isinstance(bare, (DistributedDataParallel, FSDPModule)):
             raise TypeError(f"{type(bare).__name__} synchronizes each step: pass the module itself to Local")
+        if dtype is not None and not dtype.is_floating_point:
+            raise ValueError(f"dtype={dtype}: expected a type of floating-point numbers")
         if not ((outer_lr is None or outer_lr > 0.0) and 0.0 <= outer_momentum < 1.0):
             raise ValueError(
                 f"outer_lr={outer_lr}, outer_momentum={outer_momentum}: expected more than 0, and 0 to less than 1"
@@ -189,7 +193,9 @@ class Local:
         self._tensors = [*trained, *buffers]
         self._lengths = [each.numel() for each in self._tensors]
         self._trained = sum(each.numel() for each in trained)
-        self._outer_lr, self._outer_momentum, self._overlap = outer_lr, outer_momentum, overlap
+        self._outer_lr, self._outer_momentum, self._overlap, self._dtype = outer_lr, outer_momentum, overlap, dtype
+        # What was rounded off from this rank's last difference.
+        self._rounded: torch.Tensor | float = 0.0
         self._sent: Sent | None = None
         # When it began, how long the last one took while this rank went on, and how long this rank waited at the end of the last round.
         self._sent_at = self._exchange_s = self._waited_s = 0.0
@@ -283,12 +289,12 @@ class Local:
 
     def _end(self, taken: int, measured: int, seconds: float, has_ended: bool) -> bool:
         """Ends a round. Returns whether the data of any rank have ended."""
+        self._arrive()
         began = perf_counter()
         own = [taken, measured, seconds, has_ended, self._waited_s, self._exchange_s]
         numbers = torch.zeros(self._ranks, len(own), dtype=torch.float64)
         numbers[self._rank] = torch.tensor(own, dtype=torch.float64)
         dist.all_reduce(numbers, group=self._hosts)
-        self._waited_s = perf_counter() - began
         steps_per_s = 0.0
         for rank, (steps, of_rank) in enumerate(numbers[:, 1:3].tolist()):
             if steps > 0 and of_rank > 0.0:
@@ -300,12 +306,10 @@ class Local:
         total = int(numbers[:, 0].sum())
         if total == self._length.steps:
             self._taken, self._seconds = [int(each) for each in numbers[:, 0]], numbers[:, 2].tolist()
-        self._arrive()
-        began = perf_counter()
         if total:
             own_lr = (1.0 - self._outer_momentum) * outer_rate(numbers[:, 0].tolist())
             self._send(taken / total, own_lr if self._outer_lr is None else self._outer_lr)
-        self._waited_s += perf_counter() - began
+        self._waited_s = perf_counter() - began
         self.tasks += total
         self._rounds += 1
         self._length.next()
@@ -324,7 +328,10 @@ class Local:
     def _send(self, weight: float, outer_lr: float) -> None:
         """Begins to add up the ranks' differences, in which this one's has so much weight."""
         own = self._vector()
-        difference = (self._base - own).mul_(weight)
+        exact = (self._base - own).mul_(weight).add_(self._rounded)
+        difference = exact.to(self._dtype or exact.dtype)
+        if self._dtype is not None:
+            self._rounded = exact - difference
         self._sent_at = perf_counter()
         self._sent = Sent(own, difference, dist.all_reduce(difference, group=self._group, async_op=True), outer_lr)
         if not self._overlap:
@@ -337,6 +344,7 @@ class Local:
             return
         own, difference, exchange, outer_lr = self._sent
         exchange.wait()
+        difference = difference.to(self._base.dtype)
         if self._overlap:
             self._exchange_s = perf_counter() - self._sent_at
         move = difference[: self._trained]

@@ -12,8 +12,9 @@ MOST = 960
 # The steps per rank of the first round, which is also the shortest.
 LEAST = 8
 
-# The largest factor by which the number changes at once, and the rounds whose medians count.
-MOST_CHANGE = 2
+# The largest factors by which the number grows and shrinks at once, and the rounds whose medians count. While an exchange takes far longer than
+# a round, each round less is worth much.
+MOST_GROWTH, MOST_SHRINKAGE = 8, 2
 USUAL = 5
 
 
@@ -45,11 +46,11 @@ class RoundLength:
             self._measured.append((steps_per_s, waited_s, exchange_s))
 
     def next(self) -> int:
-        """Chooses the number of the next round, which is at most twice the last one's, and at least half."""
+        """Chooses the number of the next round, which is at most eight times the last one's, and at least half."""
         if self._measured:
             steps_per_s, waited_s, exchange_s = (statistics.median(each) for each in zip(*self._measured, strict=True))
             wanted = steps_per_s * max(waited_s * UTILIZATION / (1.0 - UTILIZATION), exchange_s / UTILIZATION)
-            wanted = min(max(wanted, self.steps / MOST_CHANGE), self.steps * MOST_CHANGE)
+            wanted = min(max(wanted, self.steps / MOST_SHRINKAGE), self.steps * MOST_GROWTH)
             self.go_on_with(round(wanted))
         return self.steps
 
