@@ -307,8 +307,8 @@ class Local:
         if total == self._length.steps:
             self._taken, self._seconds = [int(each) for each in numbers[:, 0]], numbers[:, 2].tolist()
         if total:
-            own_lr = (1.0 - self._outer_momentum) * outer_rate(numbers[:, 0].tolist())
-            self._send(taken / total, own_lr if self._outer_lr is None else self._outer_lr)
+            of_shares = (1.0 - self._outer_momentum) * outer_rate(numbers[:, 0].tolist())
+            self._send(taken / total, of_shares if self._outer_lr is None else self._outer_lr)
         self._waited_s = perf_counter() - began
         self.tasks += total
         self._rounds += 1
