@@ -31,8 +31,8 @@ CUT_S, SLOWER = 60, 10
 FIRST = 4
 # The budget of rounds that choose their number of steps, and the number with which others take as many in all.
 BUDGET, STEPS = 24, 240
-# Pieces of 64 KiB that wait for a slow link.
-QUEUED = 16
+# Bytes that wait for a slow link, at most, and the seconds after which they are passed on.
+QUEUED, PIECE_S = 1 << 16, 0.01
 
 
 class Rate:
@@ -49,16 +49,20 @@ class Rate:
 
 async def relay(reader, writer, rate, latency_s):
     """Passes on what arrives at this rate, so many seconds later."""
-    pieces, clock = asyncio.Queue(QUEUED), asyncio.get_running_loop()
+    pieces, clock = asyncio.Queue(), asyncio.get_running_loop()
+    size = int(min(max(4096, rate.bytes_per_s * PIECE_S), QUEUED))
 
     async def read():
         piece = b"begin"
         while piece:
-            piece = await reader.read(1 << 16)
+            try:
+                piece = await reader.read(size)
+            except ConnectionError:
+                piece = b""
             sent_s = rate.sent_s(clock.time(), len(piece))
-            await pieces.put((sent_s + latency_s, piece))
+            pieces.put_nowait((sent_s + latency_s, piece))
             # A fast sender fills the queue of a slow link, and no more.
-            await asyncio.sleep(max(0.0, sent_s - clock.time() - QUEUED * (1 << 16) / rate.bytes_per_s))
+            await asyncio.sleep(max(0.0, sent_s - clock.time() - QUEUED / rate.bytes_per_s))
 
     reading = asyncio.create_task(read())
     try:

@@ -5,7 +5,7 @@
 //! interpreter's lock; the program releases the lock, and acquires it to call Python.
 //!
 //! # Layout
-//! - `scheduler`: the class `Scheduler`
+//! - `scheduler`: the class `Scheduler`, and the function `outer_rate`
 //! - `policies`: the function `policies`
 //! - `problem`: the function `main`
 
@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scheduler::Scheduler>()?;
+    module.add_function(wrap_pyfunction!(scheduler::outer_rate, module)?)?;
     module.add_function(wrap_pyfunction!(policies::policies, module)?)?;
     module.add_function(wrap_pyfunction!(problem::main, module)?)
 }

@@ -1,13 +1,20 @@
-//! The class `Scheduler`.
+//! The class `Scheduler`, and the function `outer_rate`.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 
 use ata_policies::POLICIES;
 use ata_scheduler::Lockstep;
+use ata_types::WorkerId;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+/// The rate of an outer step along the mean of these numbers of local steps: from 1 for one worker to 2 for many equal ones.
+#[pyfunction]
+pub(crate) fn outer_rate(steps: Vec<u64>) -> f64 {
+    ata_sums::outer_rate(steps.into_iter().enumerate().map(|(slot, steps)| (WorkerId::from_slot(slot), steps)))
+}
 
 /// The only key of a state dictionary. Its value is a string, so it can be stored in any format.
 const STATE: &str = "ata_scheduler";
@@ -27,6 +34,8 @@ const STATE: &str = "ata_scheduler";
 ///     seed: Seed of the decisions.
 ///     limit_growth: Whether a share grows by at most a quarter in a step, and then at most doubles in each further one. Use it if
 ///         times vary much.
+///     most: The largest number of tasks, if steps are rounds of local steps. Then `next` chooses the number of each, from `budget` on, such
+///         that workers compute for nine tenths of the time; see `observe_exchange`.
 ///
 /// Raises:
 ///     ValueError: If an argument is not possible, or the policy does not wait for whole shares.
@@ -47,10 +56,19 @@ fn refused(error: impl Display) -> PyErr {
 #[pymethods]
 impl Scheduler {
     #[new]
-    #[pyo3(signature = (workers, budget, policy = "ata-auto", *, seed = 0, limit_growth = false))]
-    fn new(workers: u32, budget: u64, policy: &str, seed: u64, limit_growth: bool) -> PyResult<Self> {
+    #[pyo3(signature = (workers, budget, policy = "ata-auto", *, seed = 0, limit_growth = false, most = None))]
+    fn new(
+        workers: u32,
+        budget: u64,
+        policy: &str,
+        seed: u64,
+        limit_growth: bool,
+        most: Option<u64>,
+    ) -> PyResult<Self> {
         let lockstep = Lockstep::new(workers, budget, POLICIES, policy, seed).map_err(refused)?;
-        Ok(Self(if limit_growth { lockstep.with_limited_growth() } else { lockstep }.into()))
+        let lockstep = if limit_growth { lockstep.with_limited_growth() } else { lockstep };
+        let lockstep = if let Some(most) = most { lockstep.with_rounds(most).map_err(refused)? } else { lockstep };
+        Ok(Self(lockstep.into()))
     }
 
     /// Begins the next step, and returns the tasks of each worker: 0 for absent ones.
@@ -66,6 +84,13 @@ impl Scheduler {
     /// Reports count from the next decision on. They may come in any order or late, and are not needed for every step.
     fn observe(&self, worker: usize, tasks: u64, seconds: f64) -> PyResult<()> {
         self.with(|lockstep| lockstep.observe(worker, tasks, seconds)).map_err(refused)
+    }
+
+    /// Reports that workers did not compute for `waited_s` seconds of a round, and that an exchange took `beside_s` seconds while they did.
+    ///
+    /// This is for a scheduler with `most`, and counts together with the times that `observe` reports for the round.
+    fn observe_exchange(&self, waited_s: f64, beside_s: f64) -> PyResult<()> {
+        self.with(|lockstep| lockstep.observe_exchange(waited_s, beside_s)).map_err(refused)
     }
 
     /// Adds a new worker, or one that has left, from the next step on, and returns its number.
@@ -111,7 +136,7 @@ impl Scheduler {
         self.with(|lockstep| lockstep.iteration())
     }
 
-    /// Tasks per step.
+    /// Tasks of the current step.
     #[getter]
     fn budget(&self) -> u64 {
         self.with(|lockstep| lockstep.budget())

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import ata.torch
 import ranks
+from ata.torch.local import limits
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -210,6 +211,16 @@ def saved(rank: int) -> list[Any]:
 
 def test_a_run_goes_on_from_its_state() -> None:
     assert ranks.run(2, saved) == [[24, True, True]] * 2
+
+
+@pytest.mark.parametrize("steps", ["many", "auto:", "auto:-4", "autos", "automatic:9", "auto:9:9", 2, "auto:2", 2.5])
+def test_what_is_no_number_of_steps_is_refused(steps: int | str) -> None:
+    with pytest.raises(ValueError, match=r"steps=.*: expected"):
+        limits(steps, 3)
+
+
+def test_a_round_has_a_number_of_steps_or_limits_for_it() -> None:
+    assert [limits(steps, 3) for steps in (60, "auto", "auto:100", "auto:9")] == [(60, 60), (24, 960), (24, 100), (9, 9)]
 
 
 def refusals(rank: int) -> list[str]:

@@ -13,6 +13,7 @@ from importlib import resources
 import pytest
 
 import ata
+from ata._core import outer_rate
 
 COSTS = [(0.01, 0.001), (0.01, 0.002), (0.01, 0.004), (0.02, 0.008)]
 
@@ -174,3 +175,21 @@ def test_growth_is_limited_if_it_is_asked_for() -> None:
         return scheduler.next()[1] / before[1]
 
     assert growth() > 2 > 1.5 > growth(limit_growth=True)
+
+
+def test_rounds_are_as_long_as_the_link_asks() -> None:
+    scheduler = ata.Scheduler(2, 16, most=960)
+    assert sum(scheduler.next()) == scheduler.budget == 16
+    for worker in range(2):
+        scheduler.observe(worker, 8, 0.16)
+    scheduler.observe_exchange(0.02, 0.9)
+    # 100 steps a second: at most eight times as many, while 90 are computed in 0.9 s, and a tenth is left.
+    assert sum(scheduler.next()) == scheduler.budget == 100
+    with pytest.raises(ValueError, match="no rounds"):
+        ata.Scheduler(2, 16).observe_exchange(1.0, 0.0)
+    with pytest.raises(ValueError, match="expected 16"):
+        ata.Scheduler(2, 16, most=15)
+
+
+def test_the_outer_rate_follows_the_shares() -> None:
+    assert [outer_rate([60]), outer_rate([5, 5, 5]), outer_rate([0, 6, 6])] == [1.0, 1.5, 4 / 3]

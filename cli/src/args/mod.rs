@@ -19,7 +19,7 @@ pub(crate) use data::{DataCommand, FetchArgs, FolderArgs, PackArgs};
 pub(crate) use joining::{DEFAULT_CACHE_GB, DoctorArgs, JoinArgs, RotateArgs, TokenArgs, TokenCommand, WorkerArgs};
 pub(crate) use models::{EvalArgs, InitArgs, NewArgs};
 pub(crate) use run::{CommonArgs, CoordinatorArgs, UpArgs};
-pub(crate) use simulation::{LinkArgs, PlanArgs, ProblemName, ReplayArgs, SimulateArgs};
+pub(crate) use simulation::{PlanArgs, ProblemName, ReplayArgs, SimulateArgs};
 pub(crate) use watching::{ExplainArgs, ForgiveArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs, WorkersCommand};
 
 use std::any::TypeId;

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use ata_simulator::MAX_BUDGET;
+use ata_simulator::{LinksSpec, MAX_BUDGET};
 use ata_types::{ExchangeChoice, WireFormat};
 use clap::{Args, value_parser};
+
+use crate::settings::LocalStepCount;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -57,6 +59,9 @@ pub(crate) struct SimulateArgs {
     pub(crate) overhead: Option<String>,
     #[command(flatten)]
     pub(crate) links: LinkArgs,
+    /// The unit of times in --task-time, if there are links [default: 1ms].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time_unit: Option<String>,
     /// Shares of tasks that barrier policies allocate beyond the budget, separated by commas.
     #[arg(long, value_name = "X", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) overcommit: Vec<f64>,
@@ -81,40 +86,55 @@ pub(crate) struct SimulateArgs {
 /// The links for gradients and parameters.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
-    /// The rate of a worker's link in each direction: 1Gbit, 200Mbit, 100MB/s, … Without it, vectors take no time.
+    /// The rate of a worker's link: 1Gbit, 200Mbit, 100MB/s, … in each direction, or UP:DOWN, as in 20Mbit:100Mbit. Without it, vectors take
+    /// no time.
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<String>,
     /// The rate of the coordinator's link [default: that of a worker's].
     #[arg(long, value_name = "RATE")]
     pub(crate) head_link: Option<String>,
-    /// The size of the model's parameters as f32: 100MB, 8MiB, …
+    /// The time from a worker to the coordinator and back, as ping measures it: 60ms [default: none].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) round_trip: Option<String>,
+    /// The size of the model's parameters as f32: 100MB, 8MiB, … [default of a plan: that in the files of --from].
     #[arg(long, value_name = "SIZE")]
     pub(crate) model_bytes: Option<String>,
-    /// The representation of gradients and parameters on the wire: f32-exact or compact [default: f32-exact].
+    /// The representation of gradients and parameters on the wire: f32-exact or compact [default: f32-exact; of a plan: compact].
     #[arg(long, value_name = "FORMAT")]
     pub(crate) wire: Option<WireFormat>,
     /// The way in which workers exchange vectors: auto (in shards where that is shorter) or star (through the
     /// coordinator's link) [default: auto].
     #[arg(long, value_name = "WAY")]
     pub(crate) exchange: Option<ExchangeChoice>,
-    /// The unit of times in --task-time [default: 1ms].
-    #[arg(long, value_name = "TIME")]
-    pub(crate) time_unit: Option<String>,
 }
 
 impl LinkArgs {
     /// Returns the first of these flags that is given.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
-        let Self { link, head_link, model_bytes, wire, exchange, time_unit } = self;
+        let Self { link, head_link, round_trip, model_bytes, wire, exchange } = self;
         let flags = [
             ("--link", link.is_some()),
             ("--head-link", head_link.is_some()),
+            ("--round-trip", round_trip.is_some()),
             ("--model-bytes", model_bytes.is_some()),
             ("--wire", wire.is_some()),
             ("--exchange", exchange.is_some()),
-            ("--time-unit", time_unit.is_some()),
         ];
         flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
+
+    /// Returns these links with the flags applied.
+    pub(crate) fn apply(&self, links: LinksSpec) -> LinksSpec {
+        let given = self;
+        LinksSpec {
+            link: given.link.clone().unwrap_or(links.link),
+            head_link: given.head_link.clone().or(links.head_link),
+            round_trip: given.round_trip.clone().or(links.round_trip),
+            model_bytes: given.model_bytes.clone().unwrap_or(links.model_bytes),
+            wire: given.wire.unwrap_or(links.wire),
+            exchange: given.exchange.unwrap_or(links.exchange),
+            ..links
+        }
     }
 }
 
@@ -174,6 +194,7 @@ pub(crate) struct ReplayArgs {
 Examples:
   ata plan gpu1=20ms gpu2=50ms 3xcpu=300ms --budget 64
   ata plan gpu1=20ms gpu2=50ms 3xcpu=300ms --budget 64 --link 1Gbit --model-bytes 100MB
+  ata plan gpu1=20ms gpu2=50ms --link 20Mbit:100Mbit --head-link 1Gbit --round-trip 60ms --model-bytes 100MB      at home
   ata plan gpu=15ms+2ms 4xcpu=60ms                 a GPU that computes its share as one batch: 15 ms, and 2 ms for each task
   ata doctor --json > gpu1.json                    on each machine, with the run's --model and --task-batch; then:
   ata plan --from gpu1.json gpu2.json --link 1Gbit
@@ -192,22 +213,11 @@ pub(crate) struct PlanArgs {
     /// Tasks per step.
     #[arg(long, value_name = "B", default_value_t = 16, allow_negative_numbers = true)]
     pub(crate) budget: u64,
-    /// The rate of a machine's link in each direction: 1Gbit, 200Mbit, 100MB/s, … Without it, vectors take no time.
-    #[arg(long, value_name = "RATE")]
-    pub(crate) link: Option<String>,
-    /// The rate of the coordinator's link [default: that of a machine's].
-    #[arg(long, value_name = "RATE", requires = "link")]
-    pub(crate) head_link: Option<String>,
-    /// The size of the model's parameters as f32: 100MB, 8MiB, … [default: that in the files of --from].
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) model_bytes: Option<String>,
-    /// The representation of gradients and parameters on the wire: f32-exact or compact [default: compact, as in a run on a network].
-    #[arg(long, value_name = "FORMAT", requires = "link")]
-    pub(crate) wire: Option<WireFormat>,
-    /// The way in which machines exchange vectors: auto (in shards where that is shorter) or star (through the
-    /// coordinator's link) [default: auto].
-    #[arg(long, value_name = "WAY", requires = "link")]
-    pub(crate) exchange: Option<ExchangeChoice>,
+    #[command(flatten)]
+    pub(crate) links: LinkArgs,
+    /// The number of local steps of a round, as in a run [default: auto].
+    #[arg(long, value_name = "N|auto", requires = "link")]
+    pub(crate) local_steps: Option<LocalStepCount>,
     /// The part of a task's time that does not become shorter with fewer samples [default: none].
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) task_overhead: Option<String>,

@@ -35,7 +35,7 @@ impl FromStr for LocalStepCount {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let length = match text.trim().strip_prefix("auto") {
-            Some("") => Some(Self::Auto { most: MOST_BY_DEFAULT }),
+            Some("") => Some(Self::default()),
             Some(most) => most.strip_prefix(':').and_then(|most| Some(Self::Auto { most: most.parse().ok()? })),
             None => text.trim().parse().ok().map(Self::Fixed),
         };
@@ -51,6 +51,22 @@ impl fmt::Display for LocalStepCount {
             Self::Fixed(steps) => steps.fmt(f),
             Self::Auto { most: MOST_BY_DEFAULT } => f.write_str("auto"),
             Self::Auto { most } => write!(f, "auto:{most}"),
+        }
+    }
+}
+
+impl Default for LocalStepCount {
+    fn default() -> Self {
+        Self::Auto { most: MOST_BY_DEFAULT }
+    }
+}
+
+impl LocalStepCount {
+    /// Returns the least and the largest number, if the budget is `first`.
+    pub(crate) fn limits(self, first: u64) -> (u64, u64) {
+        match self {
+            Self::Fixed(steps) => (steps, steps),
+            Self::Auto { most } => (first, most),
         }
     }
 }
@@ -96,10 +112,7 @@ impl Settings {
         let momentum = self.outer_momentum;
         require((0.0..1.0).contains(&momentum), || format!("outer_momentum = {momentum}: expected 0 to below 1"))?;
         let Some(steps) = self.local_steps else { return Ok(()) };
-        let (first, most) = match steps {
-            LocalStepCount::Fixed(steps) => (steps, steps),
-            LocalStepCount::Auto { most } => (self.budget.first(), most),
-        };
+        let (first, most) = steps.limits(self.budget.first());
         in_range("local_steps", most, 1, MAX_BUDGET)?;
         require(most >= first, || {
             format!("local_steps = {steps}: rounds begin with budget = {first} steps; expected at least as many")

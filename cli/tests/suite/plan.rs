@@ -45,13 +45,35 @@ fn a_slow_network_takes_the_gain() {
     }
     assert!(number(&plan["ata"]["transfer_share"]) > 0.4, "{plan}");
     let printed = sandbox.text(&[&["plan"], &machines[..], &links].concat());
-    let says = "ata does not help here: a step takes 460 ms on a alone, and 816 ms with ata on a.";
+    let says = "ata does not help here with gradients: a step takes 460 ms on a alone, and 816 ms with ata on a.\n--local-steps";
     assert!(
         printed.contains(says) && printed.contains("links of 200Mbit, a model of 8.9MB, --wire f32-exact"),
         "{printed}"
     );
     // In the default format of a run on a network, the vectors are small enough for ata to help.
     assert!(sandbox.text(&[&["plan"], &machines[..], &links[..4]].concat()).contains("--wire compact"));
+}
+
+#[test]
+fn it_says_what_local_steps_are_worth() {
+    let sandbox = Sandbox::new();
+    let plan = |more: &str| {
+        let machines = "plan a=20ms b=40ms --budget 23 --head-link 1Gbit --model-bytes 8.9MB";
+        sandbox.text(&machines.split(' ').chain(more.split(' ')).collect::<Vec<_>>())
+    };
+    let far = plan("--link 20Mbit:100Mbit --round-trip 60ms");
+    for says in [
+        "links of 20Mbit:100Mbit (the coordinator's 1Gbit), round trips of 60ms, a model of 8.9MB",
+        "\n--local-steps auto: 67.",
+        "ata does not help here with gradients:",
+    ] {
+        assert!(far.contains(says), "{says}: {far}");
+    }
+    let fixed = plan("--link 20Mbit:100Mbit --round-trip 60ms --local-steps 60");
+    assert!(fixed.contains("--local-steps 60: ") && fixed.contains(" in rounds of 60 steps and "), "{fixed}");
+    let near = plan("--link 1Gbit --local-steps auto");
+    assert!(near.contains("\nStart a, b: ") && near.contains("More is learned from each task"), "{near}");
+    assert!(!plan("--link 1Gbit").contains("--local-steps"), "they are not worth it");
 }
 
 #[test]
@@ -94,7 +116,13 @@ fn nonsense_is_refused_with_what_to_type() {
         (&["a=1ms", "--link", "1Gbit"], 64, "add --model-bytes, as in --model-bytes 100MB"),
         (&["a=1ms", "--model-bytes", "1MB"], 64, "add --link, as in --link 1Gbit"),
         (&["a=1ms", "--link", "1", "--model-bytes", "1MB"], 64, "links.link: 1, expected a rate, such as 1Gbit"),
-        (&["a=1ms", "--head-link", "1Gbit"], 64, "--link <RATE>"),
+        (&["a=1ms", "--head-link", "1Gbit"], 64, "--head-link: it matters only with the rate of a link: add --link"),
+        (&["a=1ms", "--local-steps", "8"], 64, "--link <RATE>"),
+        (
+            &["a=1ms", "--link", "1Gbit", "--model-bytes", "1MB", "--round-trip", "9"],
+            64,
+            "links.round_trip: 9, expected a time",
+        ),
         (&["a=1ms", "--task-overhead", "-1ms"], 64, "--task-overhead: time unit '-1ms'"),
         (&["a=1ms", "--task-overhead", "1ms"], 64, "expected less than the time of a task on every machine"),
         (&["--from", "absent.json"], 65, "absent.json"),

@@ -9,7 +9,7 @@ pub(crate) const ATA: &str = "ata-auto";
 
 /// A policy that knows the times of future tasks. A plan's times are constant, so its shares are the best fixed ones.
 const FIXED: &str = "clairvoyant";
-const EQUAL: &str = "uta";
+pub(crate) const EQUAL: &str = "uta";
 
 /// Simulates the alternatives with tasks of the given size.
 pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
@@ -41,6 +41,7 @@ pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
         started_step_s: started.step_s,
         task_size: None,
         efficiency: None,
+        local_steps: None,
     })
 }
 

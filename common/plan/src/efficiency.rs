@@ -73,10 +73,10 @@ mod tests {
     use ata_policies::build_policy;
 
     use super::*;
+    use crate::tests::spec;
 
     fn efficiency(machines: &[&str], budget: u64, noise: f64) -> PlannedEfficiency {
-        let machines = machines.iter().map(|text| text.parse().unwrap()).collect();
-        let spec = PlanSpec { machines, budget, links: None, task_overhead_s: 0.0, noise: Some(noise) };
+        let spec = PlanSpec { noise: Some(noise), ..spec(machines, budget) };
         spec.run(build_policy, &|_| {}).unwrap().efficiency.unwrap()
     }
 

@@ -4,16 +4,19 @@
 //! - here: [`PlanSpec`], the question, and [`Plan`], the answer
 //! - `efficiency`: what a second achieves with noisy gradients
 //! - `machine`: [`Machine`], as users write it
+//! - `rounds`: local steps
 //! - `runs`: simulated runs; `cluster`: runs of the fastest 1, 2, 3, … machines; `sizes`: runs with smaller and larger tasks
 
 mod cluster;
 mod efficiency;
 mod machine;
+mod rounds;
 mod runs;
 mod sizes;
 
 pub use efficiency::PlannedEfficiency;
 pub use machine::Machine;
+pub use rounds::{PlannedRounds, RoundSteps};
 pub use sizes::TaskSize;
 
 use std::collections::BTreeSet;
@@ -33,6 +36,8 @@ pub struct PlanSpec {
     pub budget: u64,
     /// The links between machines and coordinator; without them, vectors take no time.
     pub links: Option<LinksSpec>,
+    /// The numbers of local steps that a round may have.
+    pub rounds: RoundSteps,
     /// Seconds of each task that do not depend on its number of samples.
     pub task_overhead_s: f64,
     /// The gradient noise scale, in tasks, if it is known.
@@ -91,6 +96,8 @@ pub struct Plan {
     pub task_size: Option<TaskSize>,
     /// What a second achieves, if the noise of gradients is known.
     pub efficiency: Option<PlannedEfficiency>,
+    /// Local steps, if there are links.
+    pub local_steps: Option<PlannedRounds>,
 }
 
 /// The reason why a plan is refused or cannot be computed.
@@ -147,6 +154,10 @@ impl PlanSpec {
             is_scale,
             "a number of tasks, 0 or more, as ata explain shows it",
         )?;
+        let RoundSteps { first, most, .. } = self.rounds;
+        let is_length = (1..=most).contains(&first) && most <= MAX_PLANNED_BUDGET;
+        let expected = format!("whole numbers, from 1 to {MAX_PLANNED_BUDGET}");
+        SettingError::check("local steps", &format!("from {first} to {most}"), is_length, &expected)?;
         self.links.as_ref().map(LinksSpec::links).transpose()?;
         Ok(())
     }
@@ -155,10 +166,12 @@ impl PlanSpec {
     /// [`Self::total_iterations`].
     pub fn run(&self, policies: PolicyResolver, progress: &(dyn Fn(u64) + Sync)) -> Result<Plan, PlanError> {
         self.check()?;
-        let runs = Runs { budget: self.budget, links: self.links.as_ref(), policies, progress };
+        let links = self.links.as_ref().map(LinksSpec::links).transpose()?;
+        let runs = Runs { budget: self.budget, links, rounds: None, policies, progress };
         let plan = cluster::plan(self, runs)?;
         let efficiency = self.noise.map(|noise| efficiency::of(self, noise, &plan.ata, runs)).transpose()?;
-        Ok(Plan { task_size: sizes::better(self, &plan.ata, runs)?, efficiency, ..plan })
+        let local_steps = rounds::of(self, &plan.alone, runs)?;
+        Ok(Plan { task_size: sizes::better(self, &plan.ata, runs)?, efficiency, local_steps, ..plan })
     }
 
     /// Returns roughly how many iterations [`Self::run`] simulates, to display progress.
@@ -184,9 +197,10 @@ mod tests {
 
     use super::*;
 
-    fn spec(machines: &[&str], budget: u64) -> PlanSpec {
+    pub(crate) fn spec(machines: &[&str], budget: u64) -> PlanSpec {
         let machines = machines.iter().map(|text| text.parse().unwrap()).collect();
-        PlanSpec { machines, budget, links: None, task_overhead_s: 0.0, noise: None }
+        let rounds = RoundSteps { first: budget, most: 960, difference_bits: 4 };
+        PlanSpec { machines, budget, links: None, rounds, task_overhead_s: 0.0, noise: None }
     }
 
     fn plan(spec: &PlanSpec) -> Plan {
@@ -253,6 +267,32 @@ mod tests {
         assert!(plan.machines[0].tasks > 11.0, "{plan:?}");
     }
 
+    /// The vectors of a round take 445 and 178 ms on these links, and messages 120 ms: 627 steps of 93.75 a second take nine times as long, and
+    /// somewhat fewer if the last tasks do not end at once. Of equal steps, machines compute 25 a second.
+    #[test]
+    fn rounds_hide_slow_links() {
+        let rounds = |link: &str, machines: &[&str]| {
+            let mut spec = spec(machines, 23);
+            let mut links = LinksSpec::new(link.into(), "8.9MB".into());
+            (links.head_link, links.round_trip) = (Some("10Gbit".into()), Some("60ms".into()));
+            links.wire = "compact".parse().unwrap();
+            spec.links = Some(links);
+            plan(&spec).local_steps.unwrap()
+        };
+        let four = ["a=20ms", "b=40ms", "c=80ms", "d=160ms"];
+        let far = rounds("20Mbit:100Mbit", &four);
+        assert!((540.0..=640.0).contains(&far.steps) && is_close(far.tasks_per_s, 0.9 * 93.75), "{far:?}");
+        assert!(is_close(far.steps / far.round_s, far.tasks_per_s) && far.is_worth_it, "{far:?}");
+        assert!((22.0..25.0).contains(&far.equal_tasks_per_s), "{far:?}");
+        // At 1.28 and 6.4 Gbit/s, a step of 23 tasks takes about 0.28 s, and its messages 60 ms or 120 ms.
+        assert!((8.0..=256.0).contains(&far.not_worth_it_at.unwrap()), "{far:?}");
+        let near = rounds("10Gbit", &["a=200ms", "b=400ms"]);
+        assert!(!near.is_worth_it && near.not_worth_it_at.is_none(), "{near:?}");
+        // Inner steps of 15 + 1 ms are taken one after the other.
+        let batches = rounds("20Mbit:100Mbit", &["2xgpu=15ms+1ms"]);
+        assert!(is_close(batches.tasks_per_s, 0.9 * 125.0), "{batches:?}");
+    }
+
     #[test]
     fn nonsense_is_refused() {
         let many: Vec<String> = (0..101).map(|kind| format!("m{kind}=1ms")).collect();
@@ -267,6 +307,10 @@ mod tests {
             (
                 PlanSpec { task_overhead_s: 0.002, ..spec(&["b=3ms", "a=1ms"], 1) },
                 "the overhead of a task: 0.002s, and a takes 0.001s, expected less than the time of a task",
+            ),
+            (
+                PlanSpec { rounds: RoundSteps { first: 9, most: 8, difference_bits: 4 }, ..spec(&["a=1ms"], 1) },
+                "local steps: from 9 to 8, expected whole numbers",
             ),
             (PlanSpec { noise: Some(-1.0), ..spec(&["a=1ms"], 1) }, "the noise scale: -1, expected a number of tasks"),
             (

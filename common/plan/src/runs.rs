@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, PolicyResolver};
-use ata_simulator::{ClusterTruth, ExchangeTime, LawTimes, LinksSpec, OracleTimes, Simulation, TimeLaws};
+use ata_simulator::{ClusterTruth, ExchangeTime, LawTimes, Links, Observer, OracleTimes, Simulation, TimeLaws};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
-use crate::{PlanError, StepCost, iterations};
+use crate::{PlanError, RoundSteps, StepCost, iterations};
 
 /// The seed of every run. With constant times, seeds only affect how ties are broken.
 const SEED: u64 = 1;
@@ -15,7 +15,9 @@ const SEED: u64 = 1;
 #[derive(Clone, Copy)]
 pub(crate) struct Runs<'a> {
     pub(crate) budget: u64,
-    pub(crate) links: Option<&'a LinksSpec>,
+    pub(crate) links: Option<Links>,
+    /// The numbers of local steps of a round, if there are rounds.
+    pub(crate) rounds: Option<RoundSteps>,
     pub(crate) policies: PolicyResolver,
     /// Called with the number of iterations that were done.
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
@@ -35,24 +37,8 @@ impl Runs<'_> {
     }
 
     fn run(&self, policy: &str, law: &str, workers: u32) -> Result<SimulatedRun, PlanError> {
-        let laws: TimeLaws = law.parse()?;
-        let truth = ClusterTruth { times: OracleTimes::new(LawTimes::new(&laws, workers, SEED)?), overhead: None };
-        let context =
-            PolicyContext { means: laws.means(workers)?, workers: Some(workers), truth: Some(Arc::new(truth.clone())) };
-        let policy = (self.policies)(policy, &context)?;
-        let links = self.links.map(LinksSpec::links).transpose()?;
-        let mut simulation = Simulation { links, ..Simulation::new(workers, truth.times) };
-        let config = EngineConfig {
-            budget: self.budget,
-            iterations: iterations(self.budget),
-            min_workers: workers as usize,
-            seed: SEED,
-            lease_timeout_s: None,
-            ..EngineConfig::default()
-        };
-        let mut engine = Engine::new(config, policy);
         let mut exchanges = ExchangeTime::default();
-        simulation.run(&mut engine, &mut exchanges)?;
+        let engine = self.simulate(policy, law, workers, &mut exchanges)?;
         (self.progress)(iterations(self.budget));
         let ledger = engine.ledger();
         let mean = |sum: f64| sum / ledger.iterations.max(1) as f64;
@@ -66,5 +52,34 @@ impl Runs<'_> {
             transfer_share: mean(exchanges.total) / iteration_ms,
         };
         Ok(SimulatedRun { cost, allocation })
+    }
+
+    /// Runs the policy, and returns the engine at the end. Times are in milliseconds.
+    pub(crate) fn simulate(
+        &self,
+        policy: &str,
+        law: &str,
+        workers: u32,
+        observer: &mut impl Observer,
+    ) -> Result<Engine, PlanError> {
+        let laws: TimeLaws = law.parse()?;
+        let truth = ClusterTruth { times: OracleTimes::new(LawTimes::new(&laws, workers, SEED)?), overhead: None };
+        let context =
+            PolicyContext { means: laws.means(workers)?, workers: Some(workers), truth: Some(Arc::new(truth.clone())) };
+        let policy = (self.policies)(policy, &context)?;
+        let mut simulation = Simulation { links: self.links, ..Simulation::new(workers, truth.times) };
+        let config = EngineConfig {
+            budget: self.rounds.map_or(self.budget, |rounds| rounds.first),
+            choice: self.rounds.map(RoundSteps::choice),
+            copies: self.rounds.is_none(),
+            iterations: self.rounds.map_or(iterations(self.budget), RoundSteps::iterations),
+            min_workers: workers as usize,
+            seed: SEED,
+            lease_timeout_s: None,
+            ..EngineConfig::default()
+        };
+        let mut engine = Engine::new(config, policy);
+        simulation.run(&mut engine, observer)?;
+        Ok(engine)
     }
 }

@@ -51,13 +51,10 @@ mod tests {
     use ata_policies::build_policy;
 
     use super::*;
+    use crate::tests::spec;
 
     fn size(machines: &[&str], budget: u64, task_overhead_s: f64) -> Option<TaskSize> {
-        let machines = machines.iter().map(|text| text.parse().unwrap()).collect();
-        PlanSpec { machines, budget, links: None, task_overhead_s, noise: None }
-            .run(build_policy, &|_| {})
-            .unwrap()
-            .task_size
+        PlanSpec { task_overhead_s, ..spec(machines, budget) }.run(build_policy, &|_| {}).unwrap().task_size
     }
 
     /// Three equal machines divide four tasks into 2, 1 and 1; eight into 3, 3 and 2; sixteen into 6, 5 and 5.

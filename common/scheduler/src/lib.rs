@@ -17,6 +17,7 @@
 //! - [`lockstep`](Lockstep): shares for workers that step together, without an engine
 //! - [`topology`]: what is known about the [links](LinkRates), the [time](LinkTimes) that vectors take, and which workers exchange them
 //! - [`ledger`](Ledger): the costs of a run
+//! - `round_times`: how many tasks a round of local steps must have
 //! - [`goodput`](Goodput): what the steps of a second achieve
 
 mod allocation;
@@ -26,6 +27,7 @@ mod goodput;
 mod ledger;
 mod lockstep;
 pub mod policy;
+mod round_times;
 mod statistics;
 pub mod topology;
 

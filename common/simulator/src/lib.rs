@@ -32,7 +32,7 @@ mod truth;
 pub use change::{Change, Moment};
 pub use error::{SettingError, SimulationError};
 pub use law::{LawError, TimeLaws, WorkerLaw, trace_columns};
-pub use links::Links;
+pub use links::{Bandwidth, Links};
 pub use links_spec::{LinksSpec, time_s};
 pub use network::{Direction, Faults, Message, MessageCounts, Partition, VirtualNetwork, VirtualSession};
 pub use observer::{EngineTime, ExchangeTime, IterationStart, Observer, Restart, Step};

@@ -3,19 +3,45 @@
 use ata_scheduler::{LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};
 use ata_types::{CollectionId, WorkerId};
 
+/// Bytes that a machine's link carries in a unit of time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bandwidth {
+    /// What the machine sends.
+    pub up: f64,
+    /// What the machine receives.
+    pub down: f64,
+}
+
+impl Bandwidth {
+    /// Returns that of a link that carries as much in each direction.
+    pub const fn both(rate: f64) -> Self {
+        Self { up: rate, down: rate }
+    }
+
+    /// Returns that of a link that is so many times as fast.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self { up: self.up * factor, down: self.down * factor }
+    }
+}
+
 /// The links of a cluster: one for each worker, and one for the coordinator. In a star, the workers share the coordinator's link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Links {
-    /// Bytes that a worker's link carries in a unit of time, in each direction.
-    pub worker_rate: f64,
-    /// Bytes that the coordinator's link carries in a unit of time, in each direction.
-    pub head_rate: f64,
+    /// What a worker's link carries.
+    pub worker: Bandwidth,
+    /// What the coordinator's link carries.
+    pub head: Bandwidth,
+    /// The time that a message takes from a worker to the coordinator, or back, however short it is.
+    pub latency: f64,
     /// The size of a gradient, in bytes.
     pub up_bytes: f64,
     /// The size of the parameters, in bytes.
     pub down_bytes: f64,
     /// The ways in which the workers may exchange vectors.
     pub topology: Topology,
+    /// Whether a step waits until vectors have arrived whole, as after local steps. Otherwise parameters follow the last one chunk by chunk.
+    pub whole: bool,
 }
 
 /// The current links, where those of workers may differ, and the running uploads. Workers with fast links evenly share what the others
@@ -23,8 +49,8 @@ pub struct Links {
 #[derive(Debug)]
 pub(crate) struct CurrentLinks {
     pub(crate) links: Links,
-    /// The rate of each worker's own link, by slot.
-    rates: Vec<f64>,
+    /// What each worker's own link carries, by slot.
+    own: Vec<Bandwidth>,
     /// The time of the state of the uploads.
     at: f64,
     under_way: Vec<LinkUpload>,
@@ -34,23 +60,24 @@ pub(crate) struct CurrentLinks {
 
 impl CurrentLinks {
     pub(crate) fn new(links: Links, workers: usize) -> Self {
-        let rates = vec![links.worker_rate; workers];
-        Self { links, rates, at: 0.0, under_way: Vec::new(), waiting: Vec::new() }
+        let own = vec![links.worker; workers];
+        Self { links, own, at: 0.0, under_way: Vec::new(), waiting: Vec::new() }
     }
 
-    fn rate(&self, worker: WorkerId) -> f64 {
-        self.rates[worker.slot()]
+    fn of(&self, worker: WorkerId) -> Bandwidth {
+        self.own[worker.slot()]
     }
 
     /// Returns the links that the engine assumes.
     pub(crate) fn setting(&self) -> LinkSetting {
-        let Links { head_rate, up_bytes, down_bytes, topology, .. } = self.links;
-        let own = |rate: &f64| OwnTimes { up_s: up_bytes / rate, down_s: down_bytes / rate };
+        let Links { head, up_bytes, down_bytes, topology, .. } = self.links;
+        let own = |own: Bandwidth| OwnTimes { up_s: up_bytes / own.up, down_s: down_bytes / own.down };
+        let fastest = |of: fn(&Bandwidth) -> f64| self.own.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
         let times = LinkTimes {
-            up_s: up_bytes / head_rate,
-            down_s: down_bytes / head_rate,
-            own: self.rates.iter().map(|rate| Some(own(rate))).collect(),
-            others: own(&self.rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max)),
+            up_s: up_bytes / head.down,
+            down_s: down_bytes / head.up,
+            own: self.own.iter().map(|each| Some(own(*each))).collect(),
+            others: own(Bandwidth { up: fastest(|own| own.up), down: fastest(|own| own.down) }),
             topology,
         };
         LinkSetting { times, up_bytes, down_bytes }
@@ -58,13 +85,13 @@ impl CurrentLinks {
 
     /// Returns how long the parameters take to one worker, alone on the coordinator's link.
     pub(crate) fn download(&self, worker: WorkerId) -> f64 {
-        self.links.down_bytes / self.rate(worker).min(self.links.head_rate)
+        self.links.down_bytes / self.of(worker).down.min(self.links.head.up)
     }
 
     /// Returns how long the parameters take to these workers at once, on their own links and as `sets` sets on the coordinator's.
     pub(crate) fn downloads(&self, sets: usize, workers: impl Iterator<Item = WorkerId>) -> f64 {
-        let slowest = workers.map(|worker| self.rate(worker)).fold(f64::INFINITY, f64::min);
-        (sets as f64 * self.links.down_bytes / self.links.head_rate).max(self.links.down_bytes / slowest)
+        let slowest = workers.map(|worker| self.of(worker).down).fold(f64::INFINITY, f64::min);
+        (sets as f64 * self.links.down_bytes / self.links.head.up).max(self.links.down_bytes / slowest)
     }
 
     /// Advances the time, during which no upload begins or ends.
@@ -74,7 +101,7 @@ impl CurrentLinks {
             let bytes = upload.rate * passed;
             upload.left -= bytes;
             let seen =
-                if upload.rate < self.rates[upload.worker.slot()] { &mut upload.at_less } else { &mut upload.at_own };
+                if upload.rate < self.own[upload.worker.slot()].up { &mut upload.at_less } else { &mut upload.at_own };
             (seen.0, seen.1) = (seen.0 + bytes, seen.1 + passed);
         }
         self.at = now;
@@ -83,11 +110,12 @@ impl CurrentLinks {
     /// Shares the coordinator's link (max-min fairness): each upload gets the same part, unless its worker's link carries less.
     fn share(&mut self) {
         let mut order: Vec<usize> = (0..self.under_way.len()).collect();
-        order.sort_by(|a, b| self.rate(self.under_way[*a].worker).total_cmp(&self.rate(self.under_way[*b].worker)));
-        let mut left = self.links.head_rate;
+        let own = |at: usize| self.of(self.under_way[at].worker).up;
+        order.sort_by(|a, b| own(*a).total_cmp(&own(*b)));
+        let mut left = self.links.head.down;
         for (done, &at) in order.iter().enumerate() {
             let upload = &mut self.under_way[at];
-            upload.rate = self.rates[upload.worker.slot()].min(left / (order.len() - done) as f64);
+            upload.rate = self.own[upload.worker.slot()].up.min(left / (order.len() - done) as f64);
             left -= upload.rate;
         }
     }
@@ -113,7 +141,8 @@ impl CurrentLinks {
     /// Makes a worker's uploads take this many times as long from now on.
     pub(crate) fn change(&mut self, now: f64, worker: WorkerId, factor: f64) {
         self.advance(now);
-        self.rates[worker.slot()] /= factor;
+        let own = &mut self.own[worker.slot()];
+        *own = own.times(1.0 / factor);
         self.share();
     }
 
@@ -209,10 +238,17 @@ mod tests {
     /// Two links of rate 10 and one of rate 2 share one of 20: the fast ones get 9 each.
     #[test]
     fn a_slow_link_leaves_its_part_to_others() {
-        let links =
-            Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
-        let mut links = CurrentLinks::new(links, 3);
-        links.rates[2] /= 5.0;
+        let bytes = Links {
+            worker: Bandwidth::both(10.0),
+            head: Bandwidth { up: 1.0, down: 20.0 },
+            latency: 0.0,
+            up_bytes: 100.0,
+            down_bytes: 50.0,
+            topology: Topology::Star,
+            whole: false,
+        };
+        let mut links = CurrentLinks::new(bytes, 3);
+        links.own[2].up = 2.0;
         (1..=3).for_each(|number| links.begin(0.0, worker(number), parcel(number.into()), 90.0));
         let observed = links.observe(5.0);
         let gradient = |number, bytes, seen| Observed::Gradient { worker: worker(number), bytes, seconds: 5.0, seen };

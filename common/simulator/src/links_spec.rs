@@ -5,7 +5,7 @@ use ata_types::{ExchangeChoice, WireFormat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::SettingError;
-use crate::links::Links;
+use crate::links::{Bandwidth, Links};
 
 /// The units of rates, in bytes per second: bits are decimal, as network devices count them.
 const RATES: [(&str, f64); 7] =
@@ -29,11 +29,14 @@ const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinksSpec {
-    /// The rate of a worker's link in each direction, such as `1Gbit` or `100MB/s`.
+    /// The rate of a worker's link in each direction, such as `1Gbit` or `100MB/s`, or `20Mbit:100Mbit` from the worker and to it.
     pub link: String,
-    /// The rate of the coordinator's link; a worker's rate if absent.
+    /// The rate of the coordinator's link, likewise; a worker's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_link: Option<String>,
+    /// The round trip between a worker and the coordinator, such as `60ms`; none if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip: Option<String>,
     /// The size of the parameters as f32, such as `100MB`.
     pub model_bytes: String,
     /// The representation of gradients and parameters on the wire.
@@ -58,6 +61,7 @@ impl LinksSpec {
         Self {
             link,
             head_link: None,
+            round_trip: None,
             model_bytes,
             wire: WireFormat::default(),
             exchange: ExchangeChoice::default(),
@@ -69,10 +73,14 @@ impl LinksSpec {
     pub fn links(&self) -> Result<Links, SettingError> {
         let unit_s = quantity("links.time_unit", &self.time_unit, &TIMES, "a time, such as 1ms")?;
         let rate = |setting: &str, text: &str| {
-            quantity(setting, text, &RATES, "a rate, such as 1Gbit or 100MB/s").map(|bytes| bytes * unit_s)
+            let (up, down) = text.split_once(':').unwrap_or((text, text));
+            let rate = |text| quantity(setting, text, &RATES, "a rate, such as 1Gbit or 100MB/s, or 20Mbit:100Mbit");
+            Ok(Bandwidth { up: rate(up)?, down: rate(down)? }.times(unit_s))
         };
-        let worker_rate = rate("links.link", &self.link)?;
-        let head_rate = self.head_link.as_ref().map_or(Ok(worker_rate), |text| rate("links.head_link", text))?;
+        let worker = rate("links.link", &self.link)?;
+        let head = self.head_link.as_ref().map_or(Ok(worker), |text| rate("links.head_link", text))?;
+        let round_trip = |text: &String| quantity("links.round_trip", text, &TIMES, "a time, such as 60ms");
+        let latency = self.round_trip.as_ref().map_or(Ok(0.0), round_trip)? / unit_s / 2.0;
         let bytes = quantity("links.model_bytes", &self.model_bytes, &SIZES, "a size, such as 100MB or 8MiB")?;
         // The bytes of a gradient, and of new parameters, for each byte of f32 parameters.
         let (up, down) = match self.wire {
@@ -86,7 +94,18 @@ impl LinksSpec {
             // A simulation follows the formula, so shards cannot be forced.
             ExchangeChoice::Shards => return Err(SettingError::new("links.exchange", "shards", "auto or star")),
         };
-        Ok(Links { worker_rate, head_rate, up_bytes: up * bytes, down_bytes: down * bytes, topology })
+        Ok(Links { worker, head, latency, up_bytes: up * bytes, down_bytes: down * bytes, topology, whole: false })
+    }
+
+    /// Returns the links as rounds of local steps use them: differences of so many bits a value, if they are compact, go to the coordinator.
+    pub fn of_rounds(&self, difference_bits: u32) -> Result<Links, SettingError> {
+        let links = self.links()?;
+        let up_bytes = match self.wire {
+            WireFormat::F32Exact => links.up_bytes,
+            // Gradients have 16 bits.
+            WireFormat::Compact => links.up_bytes * f64::from(difference_bits) / 16.0,
+        };
+        Ok(Links { up_bytes, topology: Topology::Star, whole: true, ..links })
     }
 }
 
@@ -122,13 +141,29 @@ mod tests {
             let mut spec = LinksSpec { time_unit: time_unit.into(), ..LinksSpec::new(link.into(), model_bytes.into()) };
             let links = spec.links().unwrap();
             let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b;
-            assert!(close(links.worker_rate, rate) && links.head_rate == links.worker_rate, "{links:?}");
+            assert!(
+                close(links.worker.up, rate) && links.worker.down == links.worker.up && links.head == links.worker,
+                "{links:?}"
+            );
             assert!(close(links.up_bytes, bytes) && links.down_bytes == links.up_bytes, "{links:?}");
             (spec.wire, spec.head_link) = (WireFormat::Compact, Some("16Gbit".into()));
             let links = spec.links().unwrap();
             assert!(close(links.up_bytes, bytes / 2.0) && close(links.down_bytes, bytes / 4.0), "{links:?}");
-            assert!(links.head_rate > links.worker_rate);
+            assert!(links.head.up > links.worker.up);
         }
+    }
+
+    #[test]
+    fn directions_may_differ_and_round_trips_take_time() {
+        let mut spec = LinksSpec::new("20Mbit:100Mbit".into(), "8MB".into());
+        (spec.round_trip, spec.wire) = (Some("60ms".into()), WireFormat::Compact);
+        let links = spec.links().unwrap();
+        assert_eq!((links.worker, links.head), (Bandwidth { up: 2500.0, down: 12500.0 }, links.worker));
+        assert_eq!((links.latency, links.up_bytes, links.topology, links.whole), (30.0, 4e6, Topology::Shards, false));
+        let rounds = spec.of_rounds(4).unwrap();
+        assert_eq!(rounds, Links { up_bytes: 1e6, topology: Topology::Star, whole: true, ..links });
+        spec.wire = WireFormat::F32Exact;
+        assert_eq!(spec.of_rounds(4).unwrap().up_bytes, 8e6);
     }
 
     #[test]
@@ -152,6 +187,9 @@ mod tests {
         for (error, expected) in [
             (of(|spec| spec.link = "1MB".into()), "links.link: 1MB, expected a rate, such as 1Gbit or 100MB/s"),
             (of(|spec| spec.head_link = Some("fast".into())), "links.head_link: fast, expected a rate"),
+            (of(|spec| spec.link = "1Mbit:2".into()), "links.link: 2, expected a rate"),
+            (of(|spec| spec.link = "1Mbit:2Mbit:3Mbit".into()), "links.link: 2Mbit:3Mbit, expected a rate"),
+            (of(|spec| spec.round_trip = Some("0ms".into())), "links.round_trip: 0ms, expected a time, such as 60ms"),
             (of(|spec| spec.model_bytes = "0MB".into()), "links.model_bytes: 0MB, expected a size"),
             (of(|spec| spec.model_bytes = "1e999GB".into()), "links.model_bytes: 1e999GB, expected a size"),
             (of(|spec| spec.model_bytes = "-1MB".into()), "links.model_bytes: -1MB, expected a size"),

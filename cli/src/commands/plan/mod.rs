@@ -3,7 +3,7 @@
 mod measured;
 mod text;
 
-use ata_plan::{Machine, Plan, PlanSpec};
+use ata_plan::{Machine, Plan, PlanSpec, RoundSteps};
 use ata_simulator::LinksSpec;
 use ata_types::WireFormat;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::Extensions;
 use crate::args::PlanArgs;
 use crate::failure::{Failure, require};
 use crate::output::{Counter, print};
-use crate::settings::parse_time_unit;
+use crate::settings::{LocalStepCount, Settings, parse_time_unit};
 use measured::PlanMeasurements;
 
 pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<(), Failure> {
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<(), Failure
     let progress = Counter::new("simulated iterations", spec.total_iterations());
     let plan = spec.run(extensions.policies, &|done| progress.add(done))?;
     progress.finish();
-    let answer = Answer { plan, links: spec.links, task_batch: measured.task_batch };
+    let answer = Answer { plan, links: spec.links, task_batch: measured.task_batch, local_steps: args.local_steps };
     print(args.json, &answer, || text::render(&answer))
 }
 
@@ -32,6 +32,9 @@ struct Answer {
     plan: Plan,
     links: Option<LinksSpec>,
     task_batch: Option<u32>,
+    /// The flag.
+    #[serde(skip)]
+    local_steps: Option<LocalStepCount>,
 }
 
 fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failure> {
@@ -44,24 +47,31 @@ fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failur
         }
     };
     let links = links(args, measured)?;
-    Ok(PlanSpec { machines, budget: args.budget, links, task_overhead_s, noise: args.noise_scale })
+    let (budget, noise) = (args.budget, args.noise_scale);
+    let (first, most) = args.local_steps.unwrap_or_default().limits(budget);
+    let most = if args.local_steps.is_none() { most.max(first) } else { most };
+    let rounds = RoundSteps { first, most, difference_bits: Settings::default().difference_bits };
+    Ok(PlanSpec { machines, budget, links, rounds, task_overhead_s, noise })
 }
 
 fn links(args: &PlanArgs, measured: &PlanMeasurements) -> Result<Option<LinksSpec>, Failure> {
-    let Some(link) = &args.link else {
-        let message = || "--model-bytes: the size matters only with the rate of a link: add --link, as in --link 1Gbit";
-        require(args.model_bytes.is_none(), message)?;
+    let Some(link) = &args.links.link else {
+        let flag = args.links.first_given();
+        let message = || {
+            format!(
+                "{}: it matters only with the rate of a link: add --link, as in --link 1Gbit",
+                flag.unwrap_or_default()
+            )
+        };
+        require(flag.is_none(), message)?;
         return Ok(None);
     };
     let measured = measured.model_bytes.map(|bytes| format!("{}MB", bytes as f64 / 1e6));
-    let model_bytes = args.model_bytes.clone().or(measured).ok_or_else(|| {
+    let model_bytes = args.links.model_bytes.clone().or(measured).ok_or_else(|| {
         Failure::usage(
             "--link: how long vectors travel depends on the model: add --model-bytes, as in --model-bytes 100MB",
         )
     })?;
-    let mut links = LinksSpec::new(link.clone(), model_bytes);
-    links.head_link.clone_from(&args.head_link);
-    links.wire = args.wire.unwrap_or(WireFormat::Compact);
-    links.exchange = args.exchange.unwrap_or_default();
-    Ok(Some(links))
+    let links = LinksSpec { wire: WireFormat::Compact, ..LinksSpec::new(link.clone(), model_bytes) };
+    Ok(Some(args.links.apply(links)))
 }

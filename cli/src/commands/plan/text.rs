@@ -1,7 +1,7 @@
 //! Renders a plan as text: two tables and a recommendation.
 
 use ata_figures::Table;
-use ata_plan::{Machine, Plan, PlannedEfficiency, StepCost, TaskSize, WORTHWHILE, Worth};
+use ata_plan::{Machine, Plan, PlannedEfficiency, PlannedRounds, StepCost, TaskSize, WORTHWHILE, Worth};
 use ata_simulator::LinksSpec;
 use ata_types::seconds;
 
@@ -12,7 +12,7 @@ use crate::output::render_table;
 pub(super) fn render(answer: &Answer) -> String {
     let tables =
         [costs(answer), machines(answer)].iter().map(|table| render_table(table, usize::MAX)).collect::<String>();
-    let advice = [Some(verdict(answer)), task_size(answer), efficiency(answer)];
+    let advice = [Some(verdict(answer)), local_steps(answer), task_size(answer), efficiency(answer)];
     let advice = advice.into_iter().flatten().map(|line| escaped(&line).into_owned() + "\n");
     format!("{tables}\n{}", advice.collect::<String>())
 }
@@ -39,11 +39,12 @@ fn costs(Answer { plan, links, .. }: &Answer) -> Table {
 }
 
 fn network(links: Option<&LinksSpec>) -> String {
-    let Some(LinksSpec { link, head_link, model_bytes, wire, .. }) = links else {
+    let Some(LinksSpec { link, head_link, round_trip, model_bytes, wire, .. }) = links else {
         return "a network that takes no time (see --link)".into();
     };
     let head = head_link.as_ref().map_or(String::new(), |rate| format!(" (the coordinator's {rate})"));
-    format!("links of {link}{head}, a model of {model_bytes}, --wire {}", wire.name())
+    let away = round_trip.as_ref().map_or(String::new(), |time| format!(", round trips of {time}"));
+    format!("links of {link}{head}{away}, a model of {model_bytes}, --wire {}", wire.name())
 }
 
 fn machines(Answer { plan, .. }: &Answer) -> Table {
@@ -68,8 +69,10 @@ fn verdict(Answer { plan, .. }: &Answer) -> String {
     let (alone_s, ata_s, name) = (plan.alone.step_s, plan.started_step_s, &plan.fastest);
     if ata_s > alone_s * (1.0 - WORTHWHILE) {
         let [alone, ata] = [alone_s, ata_s].map(seconds);
+        let with =
+            if plan.local_steps.as_ref().is_some_and(|rounds| rounds.is_worth_it) { " with gradients" } else { "" };
         return format!(
-            "ata does not help here: a step takes {alone} on {name} alone, and {ata} with ata on {}.",
+            "ata does not help here{with}: a step takes {alone} on {name} alone, and {ata} with ata on {}.",
             started(plan)
         );
     }
@@ -94,6 +97,27 @@ fn started(plan: &Plan) -> String {
     };
     let started: Vec<String> = plan.machines.iter().filter(|worth| worth.start > 0).map(name).collect();
     started.join(", ")
+}
+
+/// Renders what local steps would compute, if they are asked for or worth it.
+fn local_steps(Answer { plan, local_steps: asked, .. }: &Answer) -> Option<String> {
+    let rounds = plan.local_steps.as_ref().filter(|rounds| rounds.is_worth_it || asked.is_some())?;
+    let PlannedRounds { steps, round_s, tasks_per_s, equal_tasks_per_s, not_worth_it_at, .. } = rounds;
+    let tasks = plan.budget as f64;
+    let [alone, gradients] = [plan.alone.step_s, plan.ata.step_s].map(|step_s| tasks_per_s * step_s / tasks);
+    let worth = match not_worth_it_at {
+        Some(factor) => format!(" On links {factor} times as fast, these would do."),
+        None if !rounds.is_worth_it && alone >= 1.0 => " More is learned from each task of these.".into(),
+        None => String::new(),
+    };
+    Some(format!(
+        "--local-steps {}: {tasks_per_s:.1} tasks per second on all machines, in rounds of {steps:.0} steps and {}. That is {alone:.2} times as \
+         many as on {} alone, {:.2} times as many as with equal shares, and {gradients:.2} times as many as with gradients.{worth}",
+        asked.unwrap_or_default(),
+        seconds(*round_s),
+        plan.fastest,
+        tasks_per_s / equal_tasks_per_s
+    ))
 }
 
 fn task_size(Answer { plan, task_batch, .. }: &Answer) -> Option<String> {

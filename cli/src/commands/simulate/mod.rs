@@ -18,7 +18,7 @@ use ata_wire::limits::MAX_TASK_BATCH;
 use cnn_descent::CnnDescent;
 
 use crate::Extensions;
-use crate::args::{LinkArgs, ProblemName, SimulateArgs};
+use crate::args::{ProblemName, SimulateArgs};
 use crate::failure::Failure;
 use crate::inputs::{FoundInputs, find};
 use crate::output::{Counter, note, print, print_message, print_text, render_table};
@@ -113,7 +113,7 @@ fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
     experiment.seed = args.seed.unwrap_or(experiment.seed);
     experiment.seeds = args.seeds.unwrap_or(experiment.seeds);
     experiment.overhead = args.overhead.clone().or(experiment.overhead);
-    experiment.links = links(&args.links, experiment.links)?;
+    experiment.links = links(args, experiment.links)?;
     if let Some(problem) = args.problem {
         experiment.learning = default_problem(problem);
     }
@@ -129,9 +129,10 @@ fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
 }
 
 /// Returns the links of the experiment's file, with the flags applied.
-fn links(args: &LinkArgs, file: Option<LinksSpec>) -> Result<Option<LinksSpec>, Failure> {
-    let Some(flag) = args.first_given() else { return Ok(file) };
-    let mut links = match (file, &args.link, &args.model_bytes) {
+fn links(args: &SimulateArgs, file: Option<LinksSpec>) -> Result<Option<LinksSpec>, Failure> {
+    let time_unit = args.time_unit.as_ref();
+    let Some(flag) = args.links.first_given().or(time_unit.map(|_| "--time-unit")) else { return Ok(file) };
+    let links = match (file, &args.links.link, &args.links.model_bytes) {
         (Some(links), ..) => links,
         (None, Some(link), Some(model_bytes)) => LinksSpec::new(link.clone(), model_bytes.clone()),
         _ => {
@@ -140,14 +141,8 @@ fn links(args: &LinkArgs, file: Option<LinksSpec>) -> Result<Option<LinksSpec>, 
             )));
         }
     };
-    let LinkArgs { link, head_link, model_bytes, wire, exchange, time_unit } = args;
-    links.link = link.clone().unwrap_or(links.link);
-    links.head_link = head_link.clone().or(links.head_link);
-    links.model_bytes = model_bytes.clone().unwrap_or(links.model_bytes);
-    links.wire = wire.unwrap_or(links.wire);
-    links.exchange = exchange.unwrap_or(links.exchange);
-    links.time_unit = time_unit.clone().unwrap_or(links.time_unit);
-    Ok(Some(links))
+    let links = args.links.apply(links);
+    Ok(Some(LinksSpec { time_unit: time_unit.cloned().unwrap_or(links.time_unit), ..links }))
 }
 
 fn default_problem(problem: ProblemName) -> Option<LearningSpec> {

@@ -1,24 +1,13 @@
 //! The number of tasks of an iteration, if the engine chooses it.
 //!
-//! An iteration of A tasks takes A/R + x seconds: workers compute R tasks a second, and for x seconds they do not compute, while vectors and
-//! parameters travel and the step is taken. Local steps leave x as it is, however many there are. So workers compute for a share u of the
-//! time with A = R·x·u/(1 − u) tasks.
-//!
-//! A number that follows the goodput (see `goodput`) is chosen between two iterations.
-
-use std::collections::VecDeque;
+//! That of a round of local steps follows from [`RoundTimes`]. One that follows the goodput (see `goodput`) is chosen between two iterations.
 
 use ata_types::Iteration;
 use serde::{Deserialize, Serialize};
 
 use super::task_choice::{TaskChoice, TaskRule};
 use crate::goodput::Goodput;
-
-/// The share of the time in which workers are to compute, u. Beyond it, twice as many tasks gain a twentieth of the time at most.
-const UTILIZATION: f64 = 0.9;
-
-/// The number of iterations whose medians count: up to two of them may be unlike the others, such as those in which a worker was lost.
-const REMEMBERED: usize = 5;
+use crate::round_times::{RoundTime, RoundTimes};
 
 /// The largest factor by which the number changes at once: what is measured over very few tasks may be far from what lasts, and the integers
 /// of differences have room for those that are four times as large, as they are for twice as many steps of twice as many tasks.
@@ -47,19 +36,10 @@ pub(super) struct TaskCount {
     /// The number before it, which is restored if the change cannot be saved.
     #[serde(skip)]
     before: Option<u64>,
-    measured: VecDeque<MeasuredIteration>,
+    measured: RoundTimes,
     /// The last iteration, whose time ends when the next one begins.
     #[serde(skip)]
     last: Option<LastIteration>,
-}
-
-/// What was measured of an iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MeasuredIteration {
-    tasks_per_s: f64,
-    /// Seconds in which the worker that computed for longest did not compute.
-    exchange_s: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +53,7 @@ struct LastIteration {
 impl TaskCount {
     /// Begins with so many tasks.
     pub(super) fn new(tasks: u64) -> Self {
-        Self { tasks, kept: KEPT, before: None, measured: VecDeque::new(), last: None }
+        Self { tasks, kept: KEPT, before: None, measured: RoundTimes::default(), last: None }
     }
 
     /// An iteration that began at `started_s` was committed.
@@ -91,7 +71,9 @@ impl TaskCount {
         self.measure(now_s);
         let last = self.tasks as f64;
         let next = match &choice.rule {
-            TaskRule::Exchange => self.hiding().map(|tasks| tasks.clamp(last / MOST_CHANGE, last * MOST_CHANGE)),
+            TaskRule::Exchange => {
+                self.measured.hiding().map(|tasks| tasks.clamp(last / MOST_CHANGE, last * MOST_CHANGE))
+            }
             TaskRule::Noise => noise.and_then(|tasks| following(last, tasks)),
             TaskRule::Goodput => None,
             TaskRule::Path(path) => on_path(path, iteration).map(|tasks| tasks as f64),
@@ -106,9 +88,8 @@ impl TaskCount {
     pub(super) fn choose(&mut self, noise: Option<f64>, means: Option<Vec<f64>>, choice: &TaskChoice) -> bool {
         self.kept = self.kept.saturating_add(1);
         self.before = None;
-        let Some((noise, (tasks_per_s, exchange_s))) = noise.zip(self.medians()).filter(|_| self.kept >= KEPT) else {
-            return false;
-        };
+        let measured = self.measured.medians().filter(|_| self.kept >= KEPT);
+        let Some((noise, RoundTime { tasks_per_s, exchange_s, .. })) = noise.zip(measured) else { return false };
         // Workers without mean times of single tasks count as one that is as fast as all of them together.
         let goodput = Goodput { means_s: means.unwrap_or_else(|| vec![1.0 / tasks_per_s]), exchange_s, noise };
         let nearest = |factor: f64| ((self.tasks as f64 * factor) as u64).clamp(choice.least, choice.most);
@@ -130,32 +111,14 @@ impl TaskCount {
     /// Measures the last iteration.
     fn measure(&mut self, now_s: f64) {
         if let Some(LastIteration { tasks, started_s, busy_s }) = self.last.take().filter(|last| last.busy_s > 0.0) {
-            self.measured.truncate(REMEMBERED - 1);
             let exchange_s = (now_s - started_s - busy_s).max(0.0);
-            self.measured.push_front(MeasuredIteration { tasks_per_s: tasks as f64 / busy_s, exchange_s });
+            self.measured.add(RoundTime { tasks_per_s: tasks as f64 / busy_s, exchange_s, beside_s: 0.0 });
         }
-    }
-
-    /// Returns the number of tasks with which workers compute for a share of the time of [`UTILIZATION`].
-    fn hiding(&self) -> Option<f64> {
-        self.medians().map(|(tasks_per_s, exchange_s)| tasks_per_s * exchange_s * UTILIZATION / (1.0 - UTILIZATION))
-    }
-
-    /// Returns R and x, if they were measured.
-    fn medians(&self) -> Option<(f64, f64)> {
-        let median = |of: fn(&MeasuredIteration) -> f64| {
-            let mut all: Vec<f64> = self.measured.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            all.get(all.len() / 2).copied()
-        };
-        median(|measured| measured.tasks_per_s).zip(median(|measured| measured.exchange_s))
     }
 
     /// Returns whether an engine can have saved this.
     pub(super) fn is_valid(&self) -> bool {
-        let is_time = |value: f64| (0.0..=crate::batches::MOST).contains(&value);
-        let are_times = |of: &MeasuredIteration| is_time(of.tasks_per_s) && is_time(of.exchange_s);
-        self.tasks >= 1 && self.measured.len() <= REMEMBERED && self.measured.iter().all(are_times)
+        self.tasks >= 1 && self.measured.is_valid()
     }
 }
 

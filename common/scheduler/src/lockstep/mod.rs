@@ -9,10 +9,12 @@
 //! - this file: the loop's two calls, [`Lockstep::next`] and [`Lockstep::observe`], and workers that join and leave
 //! - `growth`: a limit on the growth of shares
 //! - `probes`: a policy's probes, which cannot be cancelled here
+//! - `rounds`: the number of tasks of an iteration, if it is a round of local steps
 //! - `saved`: the state that outlives the process
 
 mod growth;
 mod probes;
+mod rounds;
 mod saved;
 
 pub use saved::SavedLockstep;
@@ -26,6 +28,7 @@ use crate::topology::LinkTimes;
 use ata_types::{Iteration, WorkerId};
 use growth::Growth;
 use probes::ProbeBudget;
+use rounds::Rounds;
 
 /// The most tasks of an iteration, as for any other run.
 const MAX_BUDGET: u64 = 1 << 24;
@@ -74,6 +77,8 @@ pub struct Lockstep {
     probes: ProbeBudget,
     /// The limit on the growth of shares, if there is one.
     growth: Option<Growth>,
+    /// The choice of the budget, if iterations are rounds.
+    rounds: Option<Rounds>,
     lr_factor: f64,
 }
 
@@ -130,6 +135,7 @@ impl Lockstep {
             reports: Vec::new(),
             probes: ProbeBudget::default(),
             growth: None,
+            rounds: None,
             lr_factor: 1.0,
         })
     }
@@ -147,6 +153,9 @@ impl Lockstep {
     #[expect(clippy::should_implement_trait, reason = "it is no iterator: what comes next depends on what is observed")]
     pub fn next(&mut self) -> Result<Vec<u64>, LockstepError> {
         demand(!self.present.is_empty(), || "no worker is present: one has to join first".into())?;
+        if let Some(rounds) = &mut self.rounds {
+            self.budget = rounds.next(self.budget, &self.reports);
+        }
         self.learn();
         if self.next != Iteration::FIRST {
             self.policy.stepped(&StepOutcome::default());
@@ -185,7 +194,7 @@ impl Lockstep {
         self.next.number() - 1
     }
 
-    /// Returns the number of tasks per iteration, B.
+    /// Returns the number of tasks of the current iteration, B.
     pub fn budget(&self) -> u64 {
         self.budget
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::probes::ProbeBudget;
+use super::rounds::SavedRounds;
 use super::{Lockstep, MAX_BUDGET, MAX_REPORTS, TimedShare};
 use crate::batches::MOST;
 use crate::engine::{RestoreError, check_progress, demand, teach};
@@ -22,6 +23,8 @@ pub struct SavedLockstep {
     statistics: Vec<WorkerStatistics>,
     reports: Vec<TimedShare>,
     probes: ProbeBudget,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rounds: Option<SavedRounds>,
     policy: String,
     policy_state: PolicyState,
 }
@@ -42,7 +45,8 @@ impl SavedLockstep {
             self.reports.len() <= MAX_REPORTS && self.reports.iter().all(is_report),
             "an observation that cannot have been made",
         )?;
-        demand(self.probes.is_valid(), "probes that cannot have been paid for")
+        demand(self.probes.is_valid(), "probes that cannot have been paid for")?;
+        demand(self.rounds.as_ref().is_none_or(SavedRounds::is_valid), "rounds that cannot have been measured")
     }
 }
 
@@ -55,13 +59,14 @@ impl Lockstep {
             statistics: self.statistics.clone(),
             reports: self.reports.clone(),
             probes: self.probes,
+            rounds: self.rounds.as_ref().map(|rounds| rounds.save(self.budget)),
             policy: self.policy.name().into(),
             policy_state: self.policy.save(),
         }
     }
 
-    /// Continues from a saved state. A policy other than the saved one starts with only the workers' statistics. Budget,
-    /// seed and the set of present workers stay as they are. A refused state changes nothing.
+    /// Continues from a saved state. A policy other than the saved one starts with only the workers' statistics. Budget (unless
+    /// it is chosen), seed and the set of present workers stay as they are. A refused state changes nothing.
     pub fn restore(&mut self, saved: SavedLockstep) -> Result<(), RestoreError> {
         saved.check()?;
         let mut policy = self.policies.build(&self.specification, &self.context).expect("it was built before");
@@ -72,6 +77,9 @@ impl Lockstep {
         let slots = self.statistics.len().max(self.slots);
         self.statistics.resize(slots, WorkerStatistics::default());
         (self.reports, self.probes) = (saved.reports, saved.probes);
+        if let Some((rounds, saved)) = self.rounds.as_mut().zip(saved.rounds) {
+            self.budget = rounds.restore(saved);
+        }
         Ok(())
     }
 }

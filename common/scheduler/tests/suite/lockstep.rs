@@ -166,3 +166,73 @@ fn a_damaged_state_is_refused_and_changes_nothing() {
     }
     assert_eq!(serde_json::to_string(&lockstep.save()).unwrap(), text);
 }
+
+/// Three workers that compute 100 tasks a second together, and rounds of 24 to `most` tasks.
+fn rounds(most: u64) -> Lockstep {
+    let mut lockstep = lockstep(3, 24, "ata-auto").with_rounds(most).unwrap();
+    lockstep.next().unwrap();
+    lockstep
+}
+
+/// Returns the tasks of the rounds that follow ones with these waits and exchanges, in which each worker computes a third.
+fn lengths(lockstep: &mut Lockstep, measured: &[(f64, f64)]) -> Vec<u64> {
+    let each = measured.iter().map(|(waited_s, beside_s)| {
+        // In two parts, which count as one.
+        for (worker, part) in (0..3).flat_map(|worker| [(worker, 2), (worker, 6)]) {
+            lockstep.observe(worker, part, part as f64 * 0.03).unwrap();
+        }
+        lockstep.observe_exchange(*waited_s, *beside_s).unwrap();
+        let shares = lockstep.next().unwrap();
+        assert_eq!(shares.iter().sum::<u64>(), lockstep.budget());
+        lockstep.budget()
+    });
+    each.collect()
+}
+
+#[test]
+fn rounds_hide_waits_and_exchanges() {
+    // 180 tasks take 1.8 s of 2 s.
+    assert_eq!(lengths(&mut rounds(960), &[(0.2, 0.0); 3]), [180; 3]);
+    // While 2 s pass that nobody waits for, workers compute 200 tasks, and 222 with the tenth that is left.
+    assert_eq!(lengths(&mut rounds(960), &[(0.01, 2.0); 3]), [192, 222, 222]);
+    assert_eq!(lengths(&mut rounds(960), &[(9.0, 0.0); 3]), [192, 960, 960]);
+    assert_eq!(lengths(&mut rounds(100), &[(0.2, 2.0); 2]), [100; 2]);
+    // Two of five rounds are odd, and then the link is free. In a round that was not measured, nothing changes.
+    let mut lockstep = rounds(960);
+    lengths(&mut lockstep, &[(0.2, 0.0); 5]);
+    assert_eq!(lengths(&mut lockstep, &[(60.0, 0.0), (0.2, 60.0), (0.2, 0.0)]), [180; 3]);
+    lockstep.observe_exchange(1.0, 1.0).unwrap();
+    lockstep.next().unwrap();
+    assert_eq!((lockstep.budget(), lengths(&mut lockstep, &[(0.0, 0.0); 6])[3..].to_vec()), (180, vec![45, 24, 24]));
+}
+
+#[test]
+fn rounds_go_on_where_they_were() {
+    let mut first = rounds(960);
+    lengths(&mut first, &[(0.2, 0.0); 3]);
+    let saved = first.save();
+    for (most, tasks) in [(960, 180), (100, 100)] {
+        let mut second = rounds(most);
+        second.restore(saved.clone()).unwrap();
+        assert_eq!(
+            (second.budget(), lengths(&mut second, &[(9.0, 0.0); 2])),
+            (tasks, vec![tasks; 2]),
+            "medians of five"
+        );
+    }
+    let mut steps = lockstep(3, 24, "ata-auto");
+    steps.restore(saved.clone()).unwrap();
+    assert_eq!(steps.budget(), 24);
+    let text = serde_json::to_string(&saved).unwrap();
+    for (good, bad) in [("\"tasks\":180", "\"tasks\":0"), ("\"exchange_s\":0.2", "\"exchange_s\":-1.0")] {
+        let damaged = text.replace(good, bad);
+        assert_ne!(damaged, text, "{good} is not in {text}");
+        assert!(first.restore(serde_json::from_str(&damaged).unwrap()).is_err(), "{bad}");
+    }
+    assert!(steps.observe_exchange(1.0, 0.0).unwrap_err().to_string().contains("no rounds"));
+    for seconds in [f64::NAN, f64::INFINITY, -1.0] {
+        assert!(first.observe_exchange(0.0, seconds).is_err() && first.observe_exchange(seconds, 0.0).is_err());
+    }
+    let refused = lockstep(3, 24, "ata-auto").with_rounds(23).err().unwrap().to_string();
+    assert!(refused.contains("23 tasks per round: expected 24, the least number, to"), "{refused}");
+}

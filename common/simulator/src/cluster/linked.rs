@@ -7,6 +7,7 @@ use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome,
 
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence};
+use crate::agenda::Agenda;
 use crate::change::Change;
 use crate::links::{CurrentLinks, LinkUpload, Links, Parcel};
 use crate::observer::Observer;
@@ -38,8 +39,19 @@ pub(crate) struct LinkedCluster<'a, T> {
     /// The latest iteration whose parameters each worker has.
     parameters: Vec<Option<Iteration>>,
     iteration: Iteration,
+    /// Whether an iteration is just beginning.
+    begins: bool,
+    /// What is on its way, besides vectors.
+    messages: Agenda<LinkMessage>,
     /// The times of the lease that was reported last.
     reported: Vec<f64>,
+}
+
+enum LinkMessage {
+    /// A worker's report on a lease.
+    Report { worker: WorkerId, lease: LeaseId, busy: Option<Vec<f64>>, waited: f64 },
+    /// The beginning of a vector.
+    Vector(VectorPart),
 }
 
 impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
@@ -58,23 +70,30 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             waits: BTreeMap::new(),
             parameters: vec![None; count as usize],
             iteration: Iteration::FIRST,
+            begins: false,
+            messages: Agenda::default(),
             reported: Vec::new(),
         }
     }
 
-    fn send(&mut self, now: f64, (worker, collection): VectorPart) {
-        self.links.begin(now, worker, Parcel::Collection(collection), self.links.links.up_bytes);
+    fn latency(&self) -> f64 {
+        self.links.links.latency
     }
 
-    /// Lets a worker send the collections that it has computed.
-    fn send_computed(&mut self, now: f64, worker: WorkerId) {
+    /// Begins to send a part at `at`. Its first byte arrives later.
+    fn send(&mut self, at: f64, part: VectorPart) {
+        self.messages.add(at + self.latency(), LinkMessage::Vector(part));
+    }
+
+    /// Lets a worker send the collections that it has computed, from `at` on.
+    fn send_computed(&mut self, at: f64, worker: WorkerId) {
         let kept = &self.kept;
         let of_worker = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
         let computed = self.asked.extract_if(of_worker, |_, leases| leases.iter().all(|lease| kept.contains(lease)));
         for (part, _) in computed.collect::<Vec<_>>() {
             match &mut self.shards {
-                Some(shards) if shards.contains(part) => shards.compute(now, part),
-                _ => self.send(now, part),
+                Some(shards) if shards.contains(part) => shards.compute(at, part),
+                _ => self.send(at, part),
             }
         }
     }
@@ -92,7 +111,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             self.shards = ShardExchange::new(&self.known, &self.links.setting().times, fresh.clone());
         }
         for (worker, _) in fresh {
-            self.send_computed(now, worker);
+            self.send_computed(now + self.latency(), worker);
         }
     }
 
@@ -107,15 +126,33 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
 
     fn computed(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let (at, worker, lease, report) = self.workers.next_ended()?;
-        let waited_s = self.waits.remove(&lease).unwrap_or(0.0);
-        let Report::Done { busy_s, .. } = report else {
-            return Some((at, Occurrence::Report(worker, lease, Report::Failed { uncomputable: false })));
+        let waited = self.waits.remove(&lease).unwrap_or(0.0);
+        let busy = if let Report::Done { busy_s, .. } = report { Some(busy_s.to_vec()) } else { None };
+        let is_done = busy.is_some();
+        self.messages.add(at + self.latency(), LinkMessage::Report { worker, lease, busy, waited });
+        if is_done {
+            self.kept.insert(lease);
+            self.send_computed(at, worker);
+        }
+        Some((at, Occurrence::Unnoticed))
+    }
+
+    fn receive(&mut self) -> Option<(f64, Occurrence<'_>)> {
+        let (at, message) = self.messages.pop()?;
+        let occurrence = match message {
+            LinkMessage::Vector((worker, collection)) => {
+                self.links.begin(at, worker, Parcel::Collection(collection), self.links.links.up_bytes);
+                Occurrence::Unnoticed
+            }
+            LinkMessage::Report { worker, lease, busy: None, .. } => {
+                Occurrence::Report(worker, lease, Report::Failed { uncomputable: false })
+            }
+            LinkMessage::Report { worker, lease, busy: Some(busy), waited: waited_s } => {
+                self.reported = busy;
+                Occurrence::Report(worker, lease, Report::Done { busy_s: &self.reported, waited_s })
+            }
         };
-        self.reported.clear();
-        self.reported.extend_from_slice(busy_s);
-        self.kept.insert(lease);
-        self.send_computed(at, worker);
-        Some((at, Occurrence::Report(worker, lease, Report::Done { busy_s: &self.reported, waited_s })))
+        Some((at, occurrence))
     }
 
     fn arrive(&mut self) -> Option<(f64, Occurrence<'_>)> {
@@ -151,6 +188,9 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             self.give_up_shards(now, worker);
         }
         self.links.cancel(now, worker, None);
+        self.messages.retain(|message| match message {
+            LinkMessage::Report { worker: of, .. } | LinkMessage::Vector((of, _)) => *of != worker,
+        });
         self.asked.retain(|(holder, _), _| *holder != worker);
         self.parameters[worker.slot()] = None;
     }
@@ -178,6 +218,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         self.iteration = Iteration(iteration);
         self.has_asked = false;
         self.shards = None;
+        self.begins = true;
         self.workers.begins(iteration);
     }
 
@@ -191,11 +232,13 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
 
     fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
         self.asked.extend(lease.own.map(|own| ((worker, own), vec![lease.id])));
+        // The first leases of an iteration arrive with its parameters.
+        let arrives = if self.begins { now } else { now + self.latency() };
         let parameters = &mut self.parameters[worker.slot()];
         let has_them = *parameters >= Some(lease.iteration);
-        let ready = if has_them { now } else { now + self.links.download(worker) };
-        if ready > now {
-            self.waits.insert(lease.id, ready - now);
+        let ready = if has_them { arrives } else { arrives + self.links.download(worker) };
+        if ready > arrives {
+            self.waits.insert(lease.id, ready - arrives);
         }
         *parameters = (*parameters).max(Some(lease.iteration));
         self.workers.assign_from(now, ready, worker, lease);
@@ -214,7 +257,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         if is_new {
             self.fresh.push(part);
         } else {
-            self.send_computed(now, worker);
+            self.send_computed(now + self.latency(), worker);
         }
     }
 
@@ -230,14 +273,15 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         }
         let began = order.collections.iter().filter_map(|id| self.arrived.remove(id));
         let last_began = began.fold(f64::NEG_INFINITY, f64::max);
+        let follows = if self.links.links.whole { now } else { last_began };
         let shards = self.shards.take();
         let is_member = |worker: &WorkerId| shards.as_ref().is_some_and(|shards| shards.has_member(*worker));
         let others = || contributors.iter().copied().filter(|worker| !is_member(worker));
         let ends_at = shards.as_ref().and_then(ShardExchange::ends_at);
         // The coordinator sends the members of an exchange in shards one set of parameters together.
         let sets = others().count() + usize::from(shards.is_some());
-        let star_ends_at = last_began + self.links.downloads(sets, others());
-        (ends_at.map_or(star_ends_at, |ends_at| star_ends_at.max(ends_at)) - now).max(0.0)
+        let star_ends_at = follows + self.links.downloads(sets, others());
+        (ends_at.map_or(star_ends_at, |ends_at| star_ends_at.max(ends_at)) - now).max(0.0) + self.latency()
     }
 
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, is_computed: bool) {
@@ -246,6 +290,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         if let Some(own) = lease.own {
             self.asked.remove(&(worker, own));
             self.arrived.remove(&own);
+            self.messages.retain(|message| !matches!(message, LinkMessage::Vector(part) if *part == (worker, own)));
             self.links.cancel(now, worker, Some(Parcel::Collection(own)));
         }
         self.workers.end(now, worker, lease, outcome, is_computed);
@@ -275,18 +320,22 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     }
 
     fn settle(&mut self, now: f64) {
+        self.begins = false;
         self.send_fresh(now);
         self.workers.settle(now);
     }
 
     fn next_at(&mut self) -> Option<f64> {
         let in_shards = self.shards.as_ref().and_then(ShardExchange::arrives_at);
-        self.workers.next_at().into_iter().chain(self.links.next_at()).chain(in_shards).min_by(f64::total_cmp)
+        let times = [self.messages.next_at(), self.workers.next_at(), self.links.next_at(), in_shards];
+        times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
     fn pop(&mut self, _engine: &Engine, _observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
         let at = self.next_at()?;
-        if self.shards.as_ref().and_then(ShardExchange::arrives_at) == Some(at) {
+        if self.messages.next_at() == Some(at) {
+            self.receive()
+        } else if self.shards.as_ref().and_then(ShardExchange::arrives_at) == Some(at) {
             self.arrive_in_shards()
         } else if self.links.next_at() == Some(at) {
             self.arrive()

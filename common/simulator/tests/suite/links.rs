@@ -3,7 +3,7 @@
 use ata_policies::build_policy;
 use ata_scheduler::policy::{Round, SchedulerRng};
 use ata_scheduler::{Decision, Engine, EngineConfig, LinkTimes, OwnTimes, Policy, PolicyContext, Rule, Topology};
-use ata_simulator::{Change, LawTimes, Links, Moment, Simulation, TimeLaws};
+use ata_simulator::{Bandwidth, Change, LawTimes, Links, Moment, Simulation, TimeLaws};
 use ata_types::WorkerId;
 
 use crate::Clock;
@@ -19,8 +19,15 @@ const LEARNING: usize = 40;
 const MEASURED: usize = 40;
 
 /// Links on which an upload takes 10 alone and 5 on the coordinator's link, and a download half as long.
-const LINKS: Links =
-    Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
+const LINKS: Links = Links {
+    worker: Bandwidth::both(10.0),
+    head: Bandwidth::both(20.0),
+    latency: 0.0,
+    up_bytes: 100.0,
+    down_bytes: 50.0,
+    topology: Topology::Star,
+    whole: false,
+};
 
 /// A policy that gives each worker the same share in each iteration.
 struct Fixed(Vec<u64>);
@@ -78,15 +85,15 @@ fn assert_close(found: &[f64], expected: &[f64], what: &str) {
 }
 
 /// Links on which a gradient takes 10 on any link, and the parameters 5.
-const SHARDS: Links = Links { head_rate: 10.0, topology: Topology::Shards, ..LINKS };
+const SHARDS: Links = Links { head: Bandwidth::both(10.0), topology: Topology::Shards, ..LINKS };
 
 /// The first iteration begins with a download. In shards, four workers need 10 + 3/4 · 5, and two need 10 + 1/2 · 5.
 #[test]
 fn a_step_ends_with_its_last_vector() {
     let broad_down = Links { up_bytes: 1.0, down_bytes: 100.0, ..LINKS };
     let broad_shards = Links { up_bytes: 50.0, down_bytes: 100.0, ..SHARDS };
-    let narrow_head = Links { head_rate: 5.0, ..SHARDS };
-    let wide_head = Links { head_rate: 20.0, ..SHARDS };
+    let narrow_head = Links { head: Bandwidth::both(5.0), ..SHARDS };
+    let wide_head = Links { head: Bandwidth::both(20.0), ..SHARDS };
     for (links, shares, times, expected) in [
         (LINKS, &[1][..], &[20.0][..], [35.0, 30.0, 30.0]),
         (LINKS, &[2, 1], &[10.0, 20.0], [35.0, 30.0, 30.0]),
@@ -111,11 +118,24 @@ fn a_step_ends_with_its_last_vector() {
     assert_close(&fixed(&[2, 1], &[10.0, 20.0], None, Vec::new()), &[20.0; 3], "without links");
 }
 
+/// The vector and the parameters each take 3 more, and so do a report and the request that follows it, if it is open who computes what.
+/// Parameters that follow a whole vector take their own time as well.
+#[test]
+fn messages_take_time() {
+    let far = Links { latency: 3.0, ..LINKS };
+    let [whole, far_and_whole] = [LINKS, far].map(|links| Links { whole: true, ..links });
+    for (links, expected) in [(far, [41.0, 36.0]), (whole, [40.0, 35.0]), (far_and_whole, [46.0, 41.0])] {
+        let found = fixed(&[1, 1], &[20.0; 2], Some(links), Vec::new());
+        assert_close(&found[..2], &expected, &format!("{links:?}"));
+    }
+    assert_close(&named("gta", (1, 3), &[20.0, 30.0], far)[1..], &[42.0; 2], "pull");
+}
+
 /// Two workers have computed their tasks by 7. In shards, the sums arrive by 17, and parameters would arrive by 19.5; in a star, both
 /// gradients arrive by 27.
 #[test]
 fn a_worker_that_leaves_or_joins_changes_when_a_step_ends() {
-    let star = Links { head_rate: 10.0, ..LINKS };
+    let star = Links { head: Bandwidth::both(10.0), ..LINKS };
     let leave = |at, slot| vec![(Moment::Time(at), Change::Leave(WorkerId::from_slot(slot)))];
     for (links, leaves_at, expected) in [
         // Worker 1 computes the other task by 9, and sends it after its own, which it does by 17.
@@ -140,9 +160,9 @@ fn a_worker_that_leaves_or_joins_changes_when_a_step_ends() {
 
 /// Returns the time of vectors on equal links.
 fn known(links: Links) -> LinkTimes {
-    let Links { worker_rate, head_rate, up_bytes, down_bytes, topology } = links;
-    let others = OwnTimes { up_s: up_bytes / worker_rate, down_s: down_bytes / worker_rate };
-    LinkTimes { up_s: up_bytes / head_rate, down_s: down_bytes / head_rate, others, topology, ..LinkTimes::default() }
+    let Links { worker, head, up_bytes, down_bytes, topology, .. } = links;
+    let others = OwnTimes { up_s: up_bytes / worker.up, down_s: down_bytes / worker.down };
+    LinkTimes { up_s: up_bytes / head.down, down_s: down_bytes / head.up, others, topology, ..LinkTimes::default() }
 }
 
 /// Returns the step time that the formulas predict: RAS with the windows of the fastest workers, for the best number of them.
@@ -164,8 +184,15 @@ fn steps_take_as_long_as_predicted() {
     for topology in [Topology::Star, Topology::Shards] {
         for workers in [1, 2, 4] {
             for up_bytes in [1.0, 10.0, 50.0, 178.0, 356.0] {
-                for (down, head_rate) in [(1.0, 1.0), (0.5, 1.0), (0.5, 4.0), (1.0, 10.0)] {
-                    let links = Links { worker_rate: 1.0, head_rate, up_bytes, down_bytes: down * up_bytes, topology };
+                for (down, head) in [(1.0, 1.0), (0.5, 1.0), (0.5, 4.0), (1.0, 10.0)] {
+                    let links = Links {
+                        worker: Bandwidth::both(1.0),
+                        head: Bandwidth::both(head),
+                        up_bytes,
+                        down_bytes: down * up_bytes,
+                        topology,
+                        ..LINKS
+                    };
                     check_prediction(&TASK[..workers], BUDGET, links);
                 }
             }
@@ -186,7 +213,8 @@ fn check_prediction(times: &[f64], budget: u64, links: Links) -> f64 {
 /// Sixteen workers of 20 ms have links on which a gradient takes 178 ms and the parameters 89 ms.
 #[test]
 fn shards_make_use_of_more_workers_than_a_star() {
-    let star = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 178.0, down_bytes: 89.0, ..LINKS };
+    let star =
+        Links { worker: Bandwidth::both(1.0), head: Bandwidth::both(1.0), up_bytes: 178.0, down_bytes: 89.0, ..LINKS };
     let shards = Links { topology: Topology::Shards, ..star };
     for (budget, in_star, in_shards) in [(23, 498.0, 299.6), (64, 816.0, 341.4)] {
         let found = [star, shards].map(|links| check_prediction(&[20.0; 16], budget, links));
@@ -209,7 +237,14 @@ fn shards_do_not_wait_for_a_worker_that_is_overtaken() {
 #[test]
 fn shards_are_not_given_up_for_little() {
     let mean_of = |topology| {
-        let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 40.0, down_bytes: 20.0, topology };
+        let links = Links {
+            worker: Bandwidth::both(1.0),
+            head: Bandwidth::both(1.0),
+            up_bytes: 40.0,
+            down_bytes: 20.0,
+            topology,
+            ..LINKS
+        };
         let laws = (1..=24).map(|i| format!("gamma(0, 4, {})", [5, 10, 20, 40][i % 4])).collect::<Vec<_>>();
         let found = run(policy("ata-auto", 24), (256, 100), &laws, Some(links), Vec::new());
         found[LEARNING..].iter().sum::<f64>() / (found.len() - LEARNING) as f64
@@ -231,7 +266,8 @@ fn a_step_of_one_worker_takes_one_vector() {
 /// sends its sum.
 #[test]
 fn workers_send_once_it_is_known_who_was_first() {
-    let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 30.0, down_bytes: 15.0, ..LINKS };
+    let links =
+        Links { worker: Bandwidth::both(1.0), head: Bandwidth::both(1.0), up_bytes: 30.0, down_bytes: 15.0, ..LINKS };
     for (policy, expected) in [("gta", 260.0 + 4.0 * 30.0), ("k-sync:k=2", 40.0 + 2.0 * 30.0)] {
         assert_close(&named(policy, (BUDGET, 3), &TASK, links)[1..], &[expected; 2], policy);
     }
@@ -248,8 +284,14 @@ fn a_gradient_that_waits_for_its_step_does_not_change_the_one_before() {
 /// A worker that did not contribute to the last step waits once for its parameters, which take 71.2 here. This does not count against it.
 #[test]
 fn a_worker_that_was_idle_is_not_dearer() {
-    let links =
-        Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 71.2, down_bytes: 71.2, topology: Topology::Shards };
+    let links = Links {
+        worker: Bandwidth::both(1.0),
+        head: Bandwidth::both(1.0),
+        up_bytes: 71.2,
+        down_bytes: 71.2,
+        topology: Topology::Shards,
+        ..LINKS
+    };
     let times: Vec<f64> = (1..=16).map(|i| f64::from(20 * i)).collect();
     let found = named("ata-auto", (BUDGET, LEARNING + MEASURED), &times, links);
     let best = fixed(&[9, 4, 3, 2, 1, 1, 1, 1, 1], &times[..9], Some(links), Vec::new());
@@ -264,18 +306,25 @@ fn a_worker_that_was_idle_is_not_dearer() {
 fn a_worker_with_a_slow_link_is_left_out_until_it_recovers() {
     let slow = WorkerId::from_slot(2);
     for topology in [Topology::Star, Topology::Shards] {
-        for (head_rate, rate) in [(1e6, 200.0), (1e6, 20.0), (125e3, 200.0), (125e3, 20.0), (1e6, 1.0)] {
-            let links = Links { worker_rate: 125e3, head_rate, up_bytes: 270e3, down_bytes: 135e3, topology };
+        for (head, rate) in [(1e6, 200.0), (1e6, 20.0), (125e3, 200.0), (125e3, 20.0), (1e6, 1.0)] {
+            let links = Links {
+                worker: Bandwidth::both(125e3),
+                head: Bandwidth::both(head),
+                up_bytes: 270e3,
+                down_bytes: 135e3,
+                topology,
+                ..LINKS
+            };
             let of = |workers: usize, iterations, changes| {
                 let laws = constant(&[20.0; 3][..workers]);
                 run(policy("ata-auto", workers), (24, iterations), &laws, Some(links), changes)
             };
-            let factor = links.worker_rate / rate;
+            let factor = links.worker.up / rate;
             let changes = [(20, factor), (150, 1.0 / factor)];
             let change = |(iteration, factor)| (Moment::Iteration(iteration), Change::SlowLink(slow, factor));
             let found = of(3, 300, changes.map(change).to_vec());
             let without = *of(2, 20, Vec::new()).last().unwrap();
-            let (before, what) = (found[18], format!("{topology:?}, {head_rate}, {rate}"));
+            let (before, what) = (found[18], format!("{topology:?}, {head}, {rate}"));
             assert!(found[19] > 2.0 * before, "{what}: the link is slow: {found:?}");
             let left_out = &found[22..149];
             assert!(left_out.iter().all(|step| *step <= 1.05 * without), "{what}: {left_out:?} for {without}");

@@ -16,12 +16,14 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Sampler
 
-from ata._core import Scheduler
+from ata._core import Scheduler, outer_rate
 from ata.torch.clock import WARM_UP
-from ata.torch.rounds import RoundLength, outer_rate
 
 # The part of its share that a rank leaves to whoever is first: a rank that slows down in a round holds up the others for less.
 LEFT_TO_ALL = 1 / 4
+
+# The steps per rank of the first round, and the most steps of a round, by default: as for `ata coordinator --local-steps auto`.
+FIRST, MOST = 8, 960
 
 # How often a rank asks for data in a round. The last of what it has asked for in an epoch, it computes while others wait.
 REQUESTS = 8
@@ -41,6 +43,18 @@ class Sent(NamedTuple):
     difference: torch.Tensor
     exchange: dist.Work
     outer_lr: float
+
+
+def limits(steps: int | str, ranks: int) -> tuple[int, int]:
+    """The least and the largest number of steps of a round."""
+    name, _, given = str(steps).partition(":")
+    chooses = name == "auto" and (given.isdecimal() or str(steps) == "auto")
+    if not chooses and not isinstance(steps, int):
+        raise ValueError(f"steps={steps!r}: expected a number, 'auto', or 'auto:240' for another largest number")
+    most = int(given or MOST) if chooses else int(steps)
+    if most < ranks:
+        raise ValueError(f"steps={steps}: expected at least one for each of {ranks} ranks")
+    return (min(FIRST * ranks, most) if chooses else most), most
 
 
 class Counter:
@@ -168,7 +182,7 @@ class Local:
                 f"outer_lr={outer_lr}, outer_momentum={outer_momentum}: expected more than 0, and 0 to less than 1"
             )
         ranks = dist.get_process_group_ranks(group)
-        self._length = RoundLength(steps, len(ranks))
+        least, most = limits(steps, len(ranks))
         self.tasks = 0
         self._rank, self._ranks = dist.get_rank(group), len(ranks)
         self._group = group
@@ -182,12 +196,11 @@ class Local:
         self._is_sampled = False
         self._taken: list[int] = []
         self._seconds: list[float] = []
-        self._policy, self._seed = policy, seed
         # Every rank has one, which gets the same times and so decides the same.
-        self._scheduler = Scheduler(self._ranks, self._length.steps, policy, seed=seed)
+        self._scheduler = Scheduler(self._ranks, least, policy, seed=seed, most=most)
         self._shares = self._scheduler.next()
-        if sum(self._shares) != self._length.steps:
-            raise ValueError(f"policy '{policy}' chooses its own number of steps, but a round has {self._length.steps}")
+        if sum(self._shares) != least:
+            raise ValueError(f"policy '{policy}' chooses its own number of steps, but a round has {least}")
         trained = [each for each in bare.parameters() if each.requires_grad]
         buffers = [each for each in bare.buffers() if each.dtype is not torch.bool and not each.is_complex()]
         self._tensors = [*trained, *buffers]
@@ -248,7 +261,6 @@ class Local:
         """The ranks' speeds, the count of steps, and the momentum. Save model and optimizer as well."""
         return {
             "scheduler": self._scheduler.state_dict(),
-            "steps": self._length.steps,
             "tasks": self.tasks,
             "velocity": self._velocity,
         }
@@ -256,8 +268,7 @@ class Local:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from a `state_dict`, the same on all ranks. Load the model before."""
         self._scheduler.load_state_dict(state["scheduler"])
-        self._length.go_on_with(state.get("steps", self._length.steps))
-        self._decide()
+        self._shares = self._scheduler.next()
         self.tasks = state["tasks"]
         if self._velocity is not None and state["velocity"] is not None:
             self._velocity.copy_(state["velocity"])
@@ -279,7 +290,7 @@ class Local:
         share = self._shares[self._rank]
         pool = Counter(self._store, self._thread, f"round {self._rounds}")
         # What a slow rank asks for before it can begin, others might have done by then.
-        is_ahead = share * self._ranks >= self._length.steps
+        is_ahead = share * self._ranks >= self._scheduler.budget
         for step in itertools.count(1):
             is_own = step <= share - left[self._rank]
             allowed = is_own or (share > 0 and pool.take().start < sum(left))
@@ -295,34 +306,24 @@ class Local:
         numbers = torch.zeros(self._ranks, len(own), dtype=torch.float64)
         numbers[self._rank] = torch.tensor(own, dtype=torch.float64)
         dist.all_reduce(numbers, group=self._hosts)
-        steps_per_s = 0.0
         for rank, (steps, of_rank) in enumerate(numbers[:, 1:3].tolist()):
             if steps > 0 and of_rank > 0.0:
                 self._scheduler.observe(rank, int(steps), of_rank)
-                steps_per_s += steps / of_rank
         if self._rounds:
             # Whoever comes last waits for the link only.
-            self._length.measure(steps_per_s, float(numbers[:, 4].min()), float(numbers[:, 5].max()))
-        total = int(numbers[:, 0].sum())
-        if total == self._length.steps:
-            self._taken, self._seconds = [int(each) for each in numbers[:, 0]], numbers[:, 2].tolist()
+            self._scheduler.observe_exchange(float(numbers[:, 4].min()), float(numbers[:, 5].max()))
+        steps_of_ranks = [int(each) for each in numbers[:, 0]]
+        total = sum(steps_of_ranks)
+        if total == self._scheduler.budget:
+            self._taken, self._seconds = steps_of_ranks, numbers[:, 2].tolist()
         if total:
-            of_shares = (1.0 - self._outer_momentum) * outer_rate(numbers[:, 0].tolist())
+            of_shares = (1.0 - self._outer_momentum) * outer_rate(steps_of_ranks)
             self._send(taken / total, of_shares if self._outer_lr is None else self._outer_lr)
         self._waited_s = perf_counter() - began
         self.tasks += total
         self._rounds += 1
-        self._length.next()
-        self._decide()
-        return bool(numbers[:, 3].any())
-
-    def _decide(self) -> None:
-        """Decides on the shares of the next round."""
-        if self._scheduler.budget != self._length.steps:
-            learned = self._scheduler.state_dict()
-            self._scheduler = Scheduler(self._ranks, self._length.steps, self._policy, seed=self._seed)
-            self._scheduler.load_state_dict(learned)
         self._shares = self._scheduler.next()
+        return bool(numbers[:, 3].any())
 
     @torch.no_grad()
     def _send(self, weight: float, outer_lr: float) -> None:

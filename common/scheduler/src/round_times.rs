@@ -1,0 +1,68 @@
+//! How long the last rounds took, and how many tasks a round must have for an exchange that does not depend on them.
+//!
+//! A round of A tasks takes A/R + x seconds: workers compute R tasks a second, and for x seconds they do not compute, while vectors and
+//! parameters travel and the step is taken. Local steps leave x as it is, however many there are. So workers compute for a share u of the
+//! time with A = R·x·u/(1 − u) tasks. If they go on while an exchange takes e seconds, A is R·e/u at least.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::batches::MOST;
+
+/// The share of the time in which workers are to compute, u. Beyond it, twice as many tasks gain a twentieth of the time at most.
+const UTILIZATION: f64 = 0.9;
+
+/// The number of rounds whose medians count: up to two of them may be unlike the others, such as those in which a worker was lost.
+const REMEMBERED: usize = 5;
+
+/// What was measured of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the unit is seconds")]
+pub(crate) struct RoundTime {
+    /// The number of tasks that workers compute in a second, R.
+    pub(crate) tasks_per_s: f64,
+    /// Seconds in which the worker that computed for longest did not compute, x.
+    pub(crate) exchange_s: f64,
+    /// Seconds that an exchange took while workers computed, e.
+    #[serde(default)]
+    pub(crate) beside_s: f64,
+}
+
+/// The times of the last rounds, the latest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct RoundTimes(VecDeque<RoundTime>);
+
+impl RoundTimes {
+    pub(crate) fn add(&mut self, measured: RoundTime) {
+        self.0.truncate(REMEMBERED - 1);
+        self.0.push_front(measured);
+    }
+
+    /// Returns the medians, if anything was measured.
+    pub(crate) fn medians(&self) -> Option<RoundTime> {
+        let median = |of: fn(&RoundTime) -> f64| {
+            let mut all: Vec<f64> = self.0.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all.get(all.len() / 2).copied()
+        };
+        let tasks_per_s = median(|round| round.tasks_per_s)?;
+        let [exchange_s, beside_s] = [median(|round| round.exchange_s)?, median(|round| round.beside_s)?];
+        Some(RoundTime { tasks_per_s, exchange_s, beside_s })
+    }
+
+    /// Returns the number of tasks with which workers compute for a share of the time of [`UTILIZATION`].
+    pub(crate) fn hiding(&self) -> Option<f64> {
+        let RoundTime { tasks_per_s, exchange_s, beside_s } = self.medians()?;
+        Some(tasks_per_s * (exchange_s * UTILIZATION / (1.0 - UTILIZATION)).max(beside_s / UTILIZATION))
+    }
+
+    /// Returns whether these can have been measured.
+    pub(crate) fn is_valid(&self) -> bool {
+        let is_time = |value: f64| (0.0..=MOST).contains(&value);
+        let are_times = |of: &RoundTime| [of.tasks_per_s, of.exchange_s, of.beside_s].into_iter().all(is_time);
+        self.0.len() <= REMEMBERED && self.0.iter().all(are_times)
+    }
+}
