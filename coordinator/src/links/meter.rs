@@ -45,6 +45,8 @@ struct Open {
     since: Instant,
     /// The value of [`MeterState::alone_s`] at `since`.
     alone_s: f64,
+    /// The time at which the last piece of it had arrived, and the value of [`MeterState::alone_s`] then.
+    received: (Instant, f64),
     /// The time at which the vector began, and the bytes that have arrived, while it is in its burst.
     burst: Option<(Instant, f64)>,
 }
@@ -120,17 +122,21 @@ impl MeterState {
     fn begin(&mut self, now: Instant, worker: WorkerId) -> u64 {
         self.pass(now);
         self.named += 1;
-        let open = Open { worker, is_waiting: false, since: now, alone_s: self.alone_s, burst: Some((now, 0.0)) };
+        let (received, burst) = ((now, self.alone_s), Some((now, 0.0)));
+        let open = Open { worker, is_waiting: false, since: now, alone_s: self.alone_s, received, burst };
         self.open.insert(self.named, open);
         self.named
     }
 
     fn receive(&mut self, now: Instant, name: u64, bytes: f64) {
-        let is_among = self.open.len() > 1;
-        if is_among {
-            self.together.bytes += bytes;
-        }
-        let Some(Open { worker, burst, .. }) = self.open.get_mut(&name) else { return };
+        self.pass(now);
+        let (is_alone, alone_s) = (self.open.len() == 1, self.alone_s);
+        let Some(Open { worker, received, burst, .. }) = self.open.get_mut(&name) else { return };
+        // A piece may have travelled while other vectors came and went.
+        let (since, alone_before_s) = std::mem::replace(received, (now, alone_s));
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
+        let share = if seconds > 0.0 { ((alone_s - alone_before_s) / seconds).min(1.0) } else { f64::from(is_alone) };
+        self.together.bytes += (1.0 - share) * bytes;
         if let Some((began, arrived)) = burst {
             *arrived += bytes;
             let quarter = mean(self.vectors) / 4.0;
@@ -140,8 +146,8 @@ impl MeterState {
             return;
         }
         let sender = self.senders.entry(*worker).or_default();
-        let sent = if is_among { &mut sender.among.0 } else { &mut sender.alone.0 };
-        *sent += bytes;
+        sender.alone.0 += share * bytes;
+        sender.among.0 += (1.0 - share) * bytes;
     }
 
     /// Ends a vector's burst, so that the rest of the vector counts.

@@ -61,6 +61,22 @@ fn vectors_arrive_alone_and_together() {
     assert_eq!(found, expected);
 }
 
+/// A piece that has travelled for 5 s, at the end alone, was no faster then.
+#[test]
+fn a_piece_travels_until_it_has_arrived() {
+    let found = metered(
+        5,
+        &[(0, 0, Opens), (0, 1, Opens), (4, 1, Receives(40)), (4, 1, Ends), (5, 0, Receives(50)), (5, 0, Receives(1))],
+    );
+    let expected = [
+        gradient(0, 11.0, 1.0, Seen::Alone),
+        gradient(0, 40.0, 4.0, Seen::Among),
+        gradient(1, 40.0, 4.0, Seen::Among),
+        Observed::Together { bytes: 80.0, seconds: 4.0, vector_seconds: 8.0 },
+    ];
+    assert_eq!(found, expected);
+}
+
 /// A vector that waits for others most of the time is measured over all of its time. Time in which all vectors wait counts for none.
 #[test]
 fn who_is_held_back_is_told_from_who_holds_up() {
