@@ -19,6 +19,7 @@ Examples:
   ata simulate --experiment drift --policy fta:means=current,clairvoyant,ata-auto,gta
   ata simulate --experiment comparison --out comparison           # all hard cases, as ratios to an oracle
   ata simulate --task-time 'const(20); const(40); const(80); const(160)' --workers 4 --link 200Mbit --model-bytes 8.9MB
+  ata simulate --policy uta,ata-auto --budget 240 --difference-bits 4 --link 20Mbit:100Mbit --model-bytes 8.9MB --wire compact
   ata simulate --experiment pai --data clusterdata/jobs --seeds 2
 
 Times have no unit, except with --link. Flags override the experiment's file; a suite (comparison, pai) takes --policy, --seed, --seeds,
@@ -102,6 +103,9 @@ pub(crate) struct LinkArgs {
     /// The representation of gradients and parameters on the wire: f32-exact or compact [default: f32-exact; of a plan: compact].
     #[arg(long, value_name = "FORMAT")]
     pub(crate) wire: Option<WireFormat>,
+    /// The bits of a value in compact differences, if an iteration is a round of --budget local steps [default of a plan: 4].
+    #[arg(long, value_name = "N")]
+    pub(crate) difference_bits: Option<u32>,
     /// The way in which workers exchange vectors: auto (in shards where that is shorter) or star (through the
     /// coordinator's link) [default: auto].
     #[arg(long, value_name = "WAY")]
@@ -111,13 +115,14 @@ pub(crate) struct LinkArgs {
 impl LinkArgs {
     /// Returns the first of these flags that is given.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
-        let Self { link, head_link, round_trip, model_bytes, wire, exchange } = self;
+        let Self { link, head_link, round_trip, model_bytes, wire, difference_bits, exchange } = self;
         let flags = [
             ("--link", link.is_some()),
             ("--head-link", head_link.is_some()),
             ("--round-trip", round_trip.is_some()),
             ("--model-bytes", model_bytes.is_some()),
             ("--wire", wire.is_some()),
+            ("--difference-bits", difference_bits.is_some()),
             ("--exchange", exchange.is_some()),
         ];
         flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
@@ -132,6 +137,7 @@ impl LinkArgs {
             round_trip: given.round_trip.clone().or(links.round_trip),
             model_bytes: given.model_bytes.clone().unwrap_or(links.model_bytes),
             wire: given.wire.unwrap_or(links.wire),
+            difference_bits: given.difference_bits.or(links.difference_bits),
             exchange: given.exchange.unwrap_or(links.exchange),
             ..links
         }

@@ -34,7 +34,10 @@ const COMMANDS: [(&str, &str); 20] = [
     ("new", "{NEW}/a"),
     ("init", "{NEW} --model=cnn:widths=4/4/8/16"),
     ("eval", "{RUN} --device=cpu"),
-    ("plan", "gpu=20ms cpu=50ms --budget=2 --link=1Gbit --round-trip=1ms --local-steps=9 --model-bytes=1MB"),
+    (
+        "plan",
+        "gpu=20ms cpu=50ms --budget=2 --link=1Gbit --round-trip=1ms --local-steps=9 --difference-bits=8 --model-bytes=1MB",
+    ),
     ("simulate", "--task-time=exp(i) --workers=3 --budget=2 --iterations=2 --policy=uta"),
     ("replay", "{RUN} --policy=uta --seeds=1"),
     ("doctor", "--device=cpu --model=cnn:widths=4/4/8/16 --task-batch=1"),

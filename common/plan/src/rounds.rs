@@ -1,7 +1,7 @@
 //! Rounds of local steps, whose length follows the links.
 
 use ata_scheduler::{RateScaling, StepOutcome, TaskChoice, TaskRule};
-use ata_simulator::{Links, Observer, Step};
+use ata_simulator::{Links, LinksSpec, Observer, Step};
 use serde::Serialize;
 
 use crate::runs::Runs;
@@ -60,7 +60,8 @@ impl RoundSteps {
 /// Simulates rounds on all machines.
 pub(super) fn of(spec: &PlanSpec, alone: &StepCost, runs: Runs<'_>) -> Result<Option<PlannedRounds>, PlanError> {
     let Some(links) = &spec.links else { return Ok(None) };
-    let [gradients, differences] = [links.links()?, links.of_rounds(spec.rounds.difference_bits)?];
+    let gradients = links.links()?;
+    let differences = LinksSpec { difference_bits: Some(spec.rounds.difference_bits), ..links.clone() }.links()?;
     let machines: Vec<&Machine> = spec.machines.iter().collect();
     let law = cluster::laws(&machines, 1.0, 0.0);
     let gain = |factor, rounds: (f64, f64)| {

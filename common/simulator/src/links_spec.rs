@@ -25,6 +25,9 @@ const SIZES: [(&str, f64); 7] = [
 /// The units of times, in seconds.
 const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 
+/// The bits of a value of a compact gradient.
+const GRADIENT_BITS: u32 = 16;
+
 /// The links that gradients and parameters travel on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,6 +45,9 @@ pub struct LinksSpec {
     /// The representation of gradients and parameters on the wire.
     #[serde(default)]
     pub wire: WireFormat,
+    /// The number of bits of a value of a compact difference, if iterations are rounds of local steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference_bits: Option<u32>,
     /// The way in which workers exchange vectors.
     #[serde(default)]
     pub exchange: ExchangeChoice,
@@ -64,6 +70,7 @@ impl LinksSpec {
             round_trip: None,
             model_bytes,
             wire: WireFormat::default(),
+            difference_bits: None,
             exchange: ExchangeChoice::default(),
             time_unit: default_time_unit(),
         }
@@ -83,29 +90,22 @@ impl LinksSpec {
         let latency = self.round_trip.as_ref().map_or(Ok(0.0), round_trip)? / unit_s / 2.0;
         let bytes = quantity("links.model_bytes", &self.model_bytes, &SIZES, "a size, such as 100MB or 8MiB")?;
         // The bytes of a gradient, and of new parameters, for each byte of f32 parameters.
+        let bits = self.difference_bits.unwrap_or(GRADIENT_BITS);
+        let is_possible = (2..=GRADIENT_BITS).contains(&bits);
+        SettingError::check("links.difference_bits", &bits, is_possible, "a whole number from 2 to 16")?;
         let (up, down) = match self.wire {
             WireFormat::F32Exact => (1.0, 1.0),
-            // Gradients take 16 bits per value and parameters 8 bits; about one block in a hundred takes more.
-            WireFormat::Compact => (0.5, 0.25),
+            // Parameters take 8 bits per value; about one block in a hundred takes more.
+            WireFormat::Compact => (f64::from(bits) / 32.0, 0.25),
         };
+        let whole = self.difference_bits.is_some();
         let topology = match self.exchange {
-            ExchangeChoice::Auto => Topology::Shards,
-            ExchangeChoice::Star => Topology::Star,
+            ExchangeChoice::Auto if !whole => Topology::Shards,
+            ExchangeChoice::Auto | ExchangeChoice::Star => Topology::Star,
             // A simulation follows the formula, so shards cannot be forced.
             ExchangeChoice::Shards => return Err(SettingError::new("links.exchange", "shards", "auto or star")),
         };
-        Ok(Links { worker, head, latency, up_bytes: up * bytes, down_bytes: down * bytes, topology, whole: false })
-    }
-
-    /// Returns the links as rounds of local steps use them: differences of so many bits a value, if they are compact, go to the coordinator.
-    pub fn of_rounds(&self, difference_bits: u32) -> Result<Links, SettingError> {
-        let links = self.links()?;
-        let up_bytes = match self.wire {
-            WireFormat::F32Exact => links.up_bytes,
-            // Gradients have 16 bits.
-            WireFormat::Compact => links.up_bytes * f64::from(difference_bits) / 16.0,
-        };
-        Ok(Links { up_bytes, topology: Topology::Star, whole: true, ..links })
+        Ok(Links { worker, head, latency, up_bytes: up * bytes, down_bytes: down * bytes, topology, whole })
     }
 }
 
@@ -160,10 +160,10 @@ mod tests {
         let links = spec.links().unwrap();
         assert_eq!((links.worker, links.head), (Bandwidth { up: 2500.0, down: 12500.0 }, links.worker));
         assert_eq!((links.latency, links.up_bytes, links.topology, links.whole), (30.0, 4e6, Topology::Shards, false));
-        let rounds = spec.of_rounds(4).unwrap();
-        assert_eq!(rounds, Links { up_bytes: 1e6, topology: Topology::Star, whole: true, ..links });
+        spec.difference_bits = Some(4);
+        assert_eq!(spec.links().unwrap(), Links { up_bytes: 1e6, topology: Topology::Star, whole: true, ..links });
         spec.wire = WireFormat::F32Exact;
-        assert_eq!(spec.of_rounds(4).unwrap().up_bytes, 8e6);
+        assert_eq!(spec.links().unwrap().up_bytes, 8e6);
     }
 
     #[test]
@@ -189,6 +189,7 @@ mod tests {
             (of(|spec| spec.head_link = Some("fast".into())), "links.head_link: fast, expected a rate"),
             (of(|spec| spec.link = "1Mbit:2".into()), "links.link: 2, expected a rate"),
             (of(|spec| spec.link = "1Mbit:2Mbit:3Mbit".into()), "links.link: 2Mbit:3Mbit, expected a rate"),
+            (of(|spec| spec.difference_bits = Some(17)), "links.difference_bits: 17, expected a whole number from 2"),
             (of(|spec| spec.round_trip = Some("0ms".into())), "links.round_trip: 0ms, expected a time, such as 60ms"),
             (of(|spec| spec.model_bytes = "0MB".into()), "links.model_bytes: 0MB, expected a size"),
             (of(|spec| spec.model_bytes = "1e999GB".into()), "links.model_bytes: 1e999GB, expected a size"),

@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use ata_scheduler::Limits;
+use ata_policies::POLICIES;
+use ata_scheduler::{Limits, PolicyKind};
 use ata_simulator::{Change, LinksSpec, MAX_BUDGET, Moment, SettingError, TimeLaws};
 use ata_types::did_you_mean;
 use serde::Deserialize;
@@ -229,7 +230,11 @@ impl Experiment {
                 laws.means(workers)?;
             }
         }
-        self.links.as_ref().map(LinksSpec::links).transpose()?;
+        let links = self.links.as_ref().map(LinksSpec::links).transpose()?;
+        for policy in self.policies.iter().filter(|_| links.is_some_and(|links| links.whole)) {
+            let waits = POLICIES.kind(policy) == PolicyKind::Barrier;
+            check("policies", policy, waits, "those that wait for all tasks, with links.difference_bits")?;
+        }
         self.workers.iter().try_for_each(|&workers| self.changes(workers).map(drop))
     }
 

@@ -46,11 +46,13 @@ fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failur
             parse_time_unit(text).map_err(|error| Failure::usage(format!("--task-overhead: {error}")))?.as_secs_f64()
         }
     };
-    let links = links(args, measured)?;
+    let mut links = links(args, measured)?;
     let (budget, noise) = (args.budget, args.noise_scale);
     let (first, most) = args.local_steps.unwrap_or_default().limits(budget);
     let most = if args.local_steps.is_none() { most.max(first) } else { most };
-    let rounds = RoundSteps { first, most, difference_bits: Settings::default().difference_bits };
+    let given = links.as_mut().and_then(|links| links.difference_bits.take());
+    let difference_bits = given.unwrap_or_else(|| Settings::default().difference_bits);
+    let rounds = RoundSteps { first, most, difference_bits };
     Ok(PlanSpec { machines, budget, links, rounds, task_overhead_s, noise })
 }
 
