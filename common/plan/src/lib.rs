@@ -156,8 +156,8 @@ impl PlanSpec {
         )?;
         let RoundSteps { first, most, .. } = self.rounds;
         let is_length = (1..=most).contains(&first) && most <= MAX_PLANNED_BUDGET;
-        let expected = format!("whole numbers, from 1 to {MAX_PLANNED_BUDGET}");
-        SettingError::check("local steps", &format!("from {first} to {most}"), is_length, &expected)?;
+        let expected = format!("1 to {MAX_PLANNED_BUDGET}, and at least the first number");
+        SettingError::check("local steps", &format!("{first}, and {most} at most"), is_length, &expected)?;
         self.links.as_ref().map(LinksSpec::links).transpose()?;
         Ok(())
     }
@@ -310,7 +310,7 @@ mod tests {
             ),
             (
                 PlanSpec { rounds: RoundSteps { first: 9, most: 8, difference_bits: 4 }, ..spec(&["a=1ms"], 1) },
-                "local steps: from 9 to 8, expected whole numbers",
+                "local steps: 9, and 8 at most, expected 1 to 100000, and at least the first",
             ),
             (PlanSpec { noise: Some(-1.0), ..spec(&["a=1ms"], 1) }, "the noise scale: -1, expected a number of tasks"),
             (
