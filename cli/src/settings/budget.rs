@@ -141,8 +141,7 @@ impl Settings {
     pub(crate) fn task_choice(&self) -> Option<TaskChoice> {
         if let Some(steps) = self.local_steps {
             let LocalStepCount::Auto { most } = steps else { return None };
-            let (rule, least, rate) = (TaskRule::Exchange, self.budget.first(), RateScaling::Constant);
-            return Some(TaskChoice { rule, least, most, rate });
+            return Some(TaskChoice::of_rounds(self.budget.first(), most));
         }
         let rule = self.budget.rule()?;
         // The last iteration of a run has what is left.

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use ata_coordinator::{Start, TrainingSetup};
 use ata_policies::POLICIES;
 use ata_scheduler::PolicyKind;
-use ata_sums::{DIFFERENCE_BITS, InnerSteps, LearningRate, Optimizer, ParameterTable, RuleName};
-use ata_types::ExchangeChoice;
+use ata_sums::{InnerSteps, LearningRate, Optimizer, ParameterTable, RuleName};
+use ata_types::{DIFFERENCE_BITS, ExchangeChoice};
 use ata_wire::limits::MAX_BUDGET;
 use serde::{Deserialize, Serialize};
 

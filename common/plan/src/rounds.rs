@@ -1,6 +1,6 @@
 //! Rounds of local steps, whose length follows the links.
 
-use ata_scheduler::{RateScaling, StepOutcome, TaskChoice, TaskRule};
+use ata_scheduler::StepOutcome;
 use ata_simulator::{Links, LinksSpec, Observer, Step};
 use serde::Serialize;
 
@@ -46,11 +46,6 @@ const FASTEST: f64 = 65536.0;
 const ROUNDS: u64 = 24;
 
 impl RoundSteps {
-    /// Returns how the engine chooses the number.
-    pub(crate) fn choice(self) -> TaskChoice {
-        TaskChoice { rule: TaskRule::Exchange, least: self.first, most: self.most, rate: RateScaling::Constant }
-    }
-
     /// Returns the number of iterations of the first number of steps that have the tasks of a run.
     pub(crate) fn iterations(self) -> u64 {
         (ROUNDS * self.most).div_ceil(self.first)
@@ -64,22 +59,22 @@ pub(super) fn of(spec: &PlanSpec, alone: &StepCost, runs: Runs<'_>) -> Result<Op
     let differences = LinksSpec { difference_bits: Some(spec.rounds.difference_bits), ..links.clone() }.links()?;
     let machines: Vec<&Machine> = spec.machines.iter().collect();
     let law = cluster::laws(&machines, 1.0, 0.0);
-    let gain = |factor, rounds: (f64, f64)| {
+    // The steps and the seconds of a round on links that are so many times as fast, and how many times as many tasks as gradients these are.
+    let compare = |factor: f64| {
+        let (steps, round_s) = mean_round(spec, runs, faster(differences, factor), cluster::ATA)?;
         let step = Runs { links: Some(faster(gradients, factor)), ..runs }.of(cluster::ATA, &law, &[spec.total()])?;
-        Ok::<_, PlanError>(rounds.0 / rounds.1 * step[0].cost.step_s / spec.budget as f64)
+        Ok::<_, PlanError>((steps, round_s, steps / round_s * step[0].cost.step_s / spec.budget as f64))
     };
-    let (steps, round_s) = rounds(spec, runs, differences, cluster::ATA)?;
-    let (equal_steps, equal_s) = rounds(spec, runs, differences, cluster::EQUAL)?;
-    let tasks_per_s = steps / round_s;
-    let is_worth_it = tasks_per_s * alone.step_s > spec.budget as f64 && gain(1.0, (steps, round_s))? >= WORTHWHILE;
+    let (steps, round_s, gain) = compare(1.0)?;
+    let (equal_steps, equal_s) = mean_round(spec, runs, differences, cluster::EQUAL)?;
+    let (tasks_per_s, equal_tasks_per_s) = (steps / round_s, equal_steps / equal_s);
+    let is_worth_it = gain >= WORTHWHILE && tasks_per_s * alone.step_s > spec.budget as f64;
     let mut not_worth_it_at = None;
-    let mut factor = 1.0;
-    while is_worth_it && not_worth_it_at.is_none() && factor < FASTEST {
+    let mut factor = 2.0;
+    while is_worth_it && not_worth_it_at.is_none() && factor <= FASTEST {
+        not_worth_it_at = (compare(factor)?.2 < WORTHWHILE).then_some(factor);
         factor *= 2.0;
-        let rounds = rounds(spec, runs, faster(differences, factor), cluster::ATA)?;
-        not_worth_it_at = (gain(factor, rounds)? < WORTHWHILE).then_some(factor);
     }
-    let equal_tasks_per_s = equal_steps / equal_s;
     Ok(Some(PlannedRounds { steps, round_s, tasks_per_s, equal_tasks_per_s, is_worth_it, not_worth_it_at }))
 }
 
@@ -88,7 +83,7 @@ fn faster(links: Links, factor: f64) -> Links {
 }
 
 /// Returns the mean number of steps and the mean duration of a round whose differences travel on these links.
-fn rounds(spec: &PlanSpec, runs: Runs<'_>, links: Links, policy: &str) -> Result<(f64, f64), PlanError> {
+fn mean_round(spec: &PlanSpec, runs: Runs<'_>, links: Links, policy: &str) -> Result<(f64, f64), PlanError> {
     // Inner steps are taken one after the other.
     let one_by_one = |machine: &Machine| Machine {
         batch_s: None,

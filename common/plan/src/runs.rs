@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_scheduler::{Engine, EngineConfig, PolicyContext, PolicyResolver};
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, PolicyResolver, TaskChoice};
 use ata_simulator::{ClusterTruth, ExchangeTime, LawTimes, Links, Observer, OracleTimes, Simulation, TimeLaws};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
@@ -70,7 +70,7 @@ impl Runs<'_> {
         let mut simulation = Simulation { links: self.links, ..Simulation::new(workers, truth.times) };
         let config = EngineConfig {
             budget: self.rounds.map_or(self.budget, |rounds| rounds.first),
-            choice: self.rounds.map(RoundSteps::choice),
+            choice: self.rounds.map(|rounds| TaskChoice::of_rounds(rounds.first, rounds.most)),
             copies: self.rounds.is_none(),
             iterations: self.rounds.map_or(iterations(self.budget), RoundSteps::iterations),
             min_workers: workers as usize,

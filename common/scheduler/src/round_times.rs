@@ -19,7 +19,7 @@ const REMEMBERED: usize = 5;
 /// What was measured of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(clippy::struct_field_names, reason = "the unit is seconds")]
+#[expect(clippy::struct_field_names, reason = "units come last")]
 pub(crate) struct RoundTime {
     /// The number of tasks that workers compute in a second, R.
     pub(crate) tasks_per_s: f64,

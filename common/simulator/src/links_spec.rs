@@ -1,7 +1,7 @@
 //! Links as users write them.
 
 use ata_scheduler::Topology;
-use ata_types::{ExchangeChoice, WireFormat};
+use ata_types::{DIFFERENCE_BITS, ExchangeChoice, WireFormat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::SettingError;
@@ -24,9 +24,6 @@ const SIZES: [(&str, f64); 7] = [
 
 /// The units of times, in seconds.
 const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-
-/// The bits of a value of a compact gradient.
-const GRADIENT_BITS: u32 = 16;
 
 /// The links that gradients and parameters travel on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,8 +87,8 @@ impl LinksSpec {
         let latency = self.round_trip.as_ref().map_or(Ok(0.0), round_trip)? / unit_s / 2.0;
         let bytes = quantity("links.model_bytes", &self.model_bytes, &SIZES, "a size, such as 100MB or 8MiB")?;
         // The bytes of a gradient, and of new parameters, for each byte of f32 parameters.
-        let bits = self.difference_bits.unwrap_or(GRADIENT_BITS);
-        let is_possible = (2..=GRADIENT_BITS).contains(&bits);
+        let bits = self.difference_bits.unwrap_or(*DIFFERENCE_BITS.end());
+        let is_possible = DIFFERENCE_BITS.contains(&bits);
         SettingError::check("links.difference_bits", &bits, is_possible, "a whole number from 2 to 16")?;
         let (up, down) = match self.wire {
             WireFormat::F32Exact => (1.0, 1.0),

@@ -31,7 +31,7 @@ pub use codec::{
     CodecError, apply_differences, decode_parameters, decode_sums, encode_differences, encode_parameters, encode_sums,
 };
 pub use exact::{GradientSum, NotFinite, Quantizer, TensorGradient, TensorSizes, Units, UnitsError, add_sums, maxima};
-pub use local::{DIFFERENCE_BITS, InnerSteps, LocalParameters, outer_rate};
+pub use local::{InnerSteps, LocalParameters, outer_rate};
 pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_model_except, decode_own_state, decode_table,
     decode_vectors, encode_model, encode_vectors, sha256_of_parameters,

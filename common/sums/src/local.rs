@@ -6,7 +6,6 @@
 //! Language Models", 2023, Algorithm 1.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ata_types::{Iteration, WireFormat, WorkerId};
@@ -45,12 +44,9 @@ pub struct InnerSteps {
     pub optimizer: Optimizer,
     /// The learning rate of each iteration of B tasks; a round has that of its first task.
     pub learning_rate: LearningRate,
-    /// The number of bits in which a value of a difference is sent in the format compact, among [`DIFFERENCE_BITS`].
+    /// The number of bits in which a value of a difference is sent in the format compact, among [`DIFFERENCE_BITS`](ata_types::DIFFERENCE_BITS).
     pub difference_bits: u32,
 }
-
-/// The possible [`InnerSteps::difference_bits`].
-pub const DIFFERENCE_BITS: RangeInclusive<u32> = 2..=16;
 
 /// A worker's own parameters, which differ from those of the round by its inner steps. The optimizer's moments stay from round to round.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! The representation of vectors on the wire.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,9 @@ pub const CHUNK_VALUES: usize = 1 << 15;
 /// The most blocks of a vector whose units may differ. Blocks have 256 values, or a multiple of it in vectors of more than 2^28. Their
 /// shifts, of four bits, take at most 512 KiB, which fit into a control message with the exponents.
 pub const MAX_SHIFTED_BLOCKS: usize = 1 << 20;
+
+/// The possible numbers of bits of a value of a compact difference. A compact gradient has as many as the most.
+pub const DIFFERENCE_BITS: RangeInclusive<u32> = 2..=16;
 
 /// The representation of gradients and parameters on the wire. With every format, a run's bits do not depend on which worker computes what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

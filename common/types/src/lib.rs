@@ -19,7 +19,7 @@ mod tasks;
 mod text;
 
 pub use exchange::{ExchangeChoice, MAX_SHARDS};
-pub use format::{CHUNK_VALUES, MAX_SHIFTED_BLOCKS, WireFormat};
+pub use format::{CHUNK_VALUES, DIFFERENCE_BITS, MAX_SHIFTED_BLOCKS, WireFormat};
 pub use ids::{CollectionId, Iteration, LeaseId, MachineId, VectorId, WorkerId};
 pub use squares::GradientSquares;
 pub use tasks::{Lease, MAX_LEASE_TASKS, TaskOutcome, TaskRange, TaskRanges};

@@ -135,8 +135,8 @@ impl MeterState {
         // A piece may have travelled while other vectors came and went.
         let (since, alone_before_s) = std::mem::replace(received, (now, alone_s));
         let seconds = now.saturating_duration_since(since).as_secs_f64();
-        let share = if seconds > 0.0 { ((alone_s - alone_before_s) / seconds).min(1.0) } else { f64::from(is_alone) };
-        self.together.bytes += (1.0 - share) * bytes;
+        let alone = if seconds > 0.0 { ((alone_s - alone_before_s) / seconds).min(1.0) } else { f64::from(is_alone) };
+        self.together.bytes += (1.0 - alone) * bytes;
         if let Some((began, arrived)) = burst {
             *arrived += bytes;
             let quarter = mean(self.vectors) / 4.0;
@@ -146,8 +146,8 @@ impl MeterState {
             return;
         }
         let sender = self.senders.entry(*worker).or_default();
-        sender.alone.0 += share * bytes;
-        sender.among.0 += (1.0 - share) * bytes;
+        sender.alone.0 += alone * bytes;
+        sender.among.0 += (1.0 - alone) * bytes;
     }
 
     /// Ends a vector's burst, so that the rest of the vector counts.

@@ -17,6 +17,13 @@ pub struct TaskChoice {
     pub rate: RateScaling,
 }
 
+impl TaskChoice {
+    /// Makes iterations rounds of local steps, of so many tasks at least and at most.
+    pub const fn of_rounds(least: u64, most: u64) -> Self {
+        Self { rule: TaskRule::Exchange, least, most, rate: RateScaling::Constant }
+    }
+}
+
 /// What the number of tasks of an iteration follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskRule {

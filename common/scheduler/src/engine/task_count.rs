@@ -147,8 +147,7 @@ mod tests {
     use super::*;
     use crate::engine::RateScaling;
 
-    const UP_TO_960: TaskChoice =
-        TaskChoice { rule: TaskRule::Exchange, least: 8, most: 960, rate: RateScaling::Constant };
+    const UP_TO_960: TaskChoice = TaskChoice::of_rounds(8, 960);
 
     /// Runs iterations of workers that compute so many tasks a second, where each iteration takes `exchange_s` longer. Returns the numbers.
     fn run(length: &mut TaskCount, tasks_per_s: f64, exchange_s: &[f64]) -> Vec<u64> {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::RangeBounds;
 
-use ata_sums::{DIFFERENCE_BITS, GroupRule, InnerSteps, LearningRate, Optimizer, Rule, Schedule, TensorGroups};
+use ata_sums::{GroupRule, InnerSteps, LearningRate, Optimizer, Rule, Schedule, TensorGroups};
+use ata_types::DIFFERENCE_BITS;
 
 use super::{WireError, at_most, invalid, missing};
 use crate::proto::{self, inner_steps, learning_rate};

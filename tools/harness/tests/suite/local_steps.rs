@@ -8,7 +8,7 @@ use ata_data::{DataSource, Split, Tasks};
 use ata_harness::{Cluster, Condition, Ended, FaultProxy, Settings, WorkerSettings};
 use ata_learn::{DeviceChoice, Learner};
 use ata_record::RunEvent;
-use ata_scheduler::{RateScaling, TaskChoice, TaskRule};
+use ata_scheduler::TaskChoice;
 use ata_sums::{
     GradientSum, InnerSteps, LearningRate, LocalParameters, Optimizer, Quantizer, Rule, TensorSizes, TrainingConfig,
     TrainingState, Units, decode_model, maxima, sha256_of_parameters,
@@ -135,7 +135,6 @@ fn repeated(settings: &Settings, ended: &Ended) -> [u8; 32] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tasks_of_each_worker_determine_the_bits_of_a_run() {
-    let up_to = |least, most| TaskChoice { rule: TaskRule::Exchange, least, most, rate: RateScaling::Constant };
     for (policy, format, most_tasks) in [
         ("uta", WireFormat::F32Exact, None),
         ("ata-auto", WireFormat::F32Exact, None),
@@ -143,7 +142,7 @@ async fn the_tasks_of_each_worker_determine_the_bits_of_a_run() {
         ("ata-auto", WireFormat::Compact, Some(100)),
     ] {
         let settings = Settings { min_workers: 3, ..settings(policy, format) };
-        let choice = most_tasks.map(|most| up_to(settings.budget, most));
+        let choice = most_tasks.map(|most| TaskChoice::of_rounds(settings.budget, most));
         let settings = Settings { choice, ..settings };
         let ended = run(&settings, workers()).await;
         assert!(ended.report.ended.is_ok(), "{policy}: {:?}", ended.report.ended);

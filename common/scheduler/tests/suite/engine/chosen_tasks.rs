@@ -1,12 +1,11 @@
 //! Iterations whose number of tasks is chosen by the time that is not computation.
 
-use ata_scheduler::{Effect, Engine, EngineConfig, RateScaling, TaskChoice, TaskRule};
+use ata_scheduler::{Effect, Engine, EngineConfig, TaskChoice};
 
 use crate::engine::support::{BUSY_S, Cluster, assigned, policy};
 
 fn config() -> EngineConfig {
-    let choice = TaskChoice { rule: TaskRule::Exchange, least: 4, most: 60, rate: RateScaling::Constant };
-    EngineConfig { budget: 4, choice: Some(choice), iterations: 50, ..EngineConfig::default() }
+    EngineConfig { budget: 4, choice: Some(TaskChoice::of_rounds(4, 60)), iterations: 50, ..EngineConfig::default() }
 }
 
 fn began(effects: &[Effect]) -> Option<u64> {
