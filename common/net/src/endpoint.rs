@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::uri::Authority;
 use tonic::transport::{self, Uri};
 
+use crate::congestion;
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_WINDOWS, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::obstacle::Obstacle;
 use crate::security::{AuthorizedChannel, JoinToken, SecurityError, Trust, address_of, why_refused};
@@ -59,8 +60,8 @@ impl Endpoint {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
         let certificates = |error| ConnectError::Certificates(self.clone(), innermost(&error));
-        let channel = self.trust.apply(channel).map_err(certificates)?.connect().await;
-        let error = match channel {
+        let channel = self.trust.apply(channel).map_err(certificates)?;
+        let error = match congestion::connect(channel).await {
             Ok(channel) => return Ok(AuthorizedChannel { channel, authorization: self.trust.authorization() }),
             Err(error) => error,
         };

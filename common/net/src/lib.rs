@@ -1,7 +1,7 @@
 //! Both ends of a connection, with limits and authentication. `ata-wire` defines the messages.
 //!
 //! # Layout
-//! - `endpoint`: [`Endpoint`], the address that a worker connects to
+//! - `endpoint`: [`Endpoint`], the address that a worker connects to; `congestion`: how connections share links
 //! - `entrance`: a port of the coordinator, for workers or for browsers; `handshake`: the beginning of a connection; `admission`: limits
 //!   open connections; `peer`: the other end of a connection; `warnings`: rate-limited warnings about peers
 //! - `obstacle`: [`Obstacle`], what keeps a client from a server
@@ -11,6 +11,7 @@
 //! - `memory`: the memory that this process may use
 
 mod admission;
+mod congestion;
 mod endpoint;
 mod entrance;
 mod handshake;
