@@ -12,6 +12,9 @@ use ata_types::WorkerId;
 const BURST_BYTES: f64 = 524_288.0;
 const BURST_TIME: Duration = Duration::from_millis(50);
 
+/// The resolution of the clock in seconds. A difference below it is a rounding error.
+const CLOCK_S: f64 = 1e-9;
+
 /// Measures the vectors that arrive. Clones share their measurements.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkMeter(Arc<Mutex<MeterState>>);
@@ -42,10 +45,12 @@ struct MeterState {
 struct Open {
     worker: WorkerId,
     is_waiting: bool,
+    /// Whether it has waited: from then on, it is read from a buffer that may have been filled before.
+    is_held_back: bool,
     since: Instant,
     /// The value of [`MeterState::alone_s`] at `since`.
     alone_s: f64,
-    /// The time at which the last piece of it had arrived, and the value of [`MeterState::alone_s`] then.
+    /// The time at which the last piece of it had arrived, before it waited, and the value of [`MeterState::alone_s`] then.
     received: (Instant, f64),
     /// The time at which the vector began, and the bytes that have arrived, while it is in its burst.
     burst: Option<(Instant, f64)>,
@@ -54,24 +59,21 @@ struct Open {
 /// The data that a worker sent since the last step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
-    /// The bytes and seconds while the worker's vector was the only one (`alone`), or was read with others open (`among`).
+    /// The bytes and seconds while the worker's vector was the only one (`alone`), or was read with others open (`among`), until it first
+    /// waited for others.
     alone: (f64, f64),
     among: (f64, f64),
-    /// The time in seconds during which the vector waited for others.
-    waited_s: f64,
+    /// The bytes and seconds from then on, in which the link may have been idle.
+    held_back: (f64, f64),
 }
 
 impl Sender {
-    /// Returns the observations of the worker's link, as bytes and seconds. If the vector waited most of the time, data sent ahead was read
-    /// from a buffer afterwards, so that its link had all of the time.
-    fn seen(self) -> Vec<(Seen, (f64, f64))> {
-        let Self { alone, among, waited_s } = self;
-        let (bytes, read_s) = (alone.0 + among.0, alone.1 + among.1);
-        match waited_s > read_s {
-            true if bytes > 0.0 => vec![(Seen::HeldBack, (bytes, read_s + waited_s))],
-            true => Vec::new(),
-            false => vec![(Seen::Alone, alone), (Seen::Among, among)],
-        }
+    /// Returns the observations of the worker's link.
+    fn observed(self, worker: WorkerId) -> impl Iterator<Item = Observed> {
+        let seen = [(Seen::Alone, self.alone), (Seen::Among, self.among), (Seen::HeldBack, self.held_back)];
+        seen.into_iter()
+            .filter(|(seen, (bytes, seconds))| *seconds > CLOCK_S && (*bytes > 0.0 || *seen != Seen::HeldBack))
+            .map(move |(seen, (bytes, seconds))| Observed::Gradient { worker, bytes, seconds, seen })
     }
 }
 
@@ -109,8 +111,8 @@ impl MeterState {
         open.burst = None;
         let seconds = now.saturating_duration_since(open.since).as_secs_f64();
         let sender = self.senders.entry(open.worker).or_default();
-        if open.is_waiting {
-            sender.waited_s += seconds;
+        if open.is_held_back {
+            sender.held_back.1 += seconds;
         } else {
             let alone_s = total_alone_s - open.alone_s;
             sender.alone.1 += alone_s;
@@ -123,7 +125,8 @@ impl MeterState {
         self.pass(now);
         self.named += 1;
         let (received, burst) = ((now, self.alone_s), Some((now, 0.0)));
-        let open = Open { worker, is_waiting: false, since: now, alone_s: self.alone_s, received, burst };
+        let (is_waiting, is_held_back) = (false, false);
+        let open = Open { worker, is_waiting, is_held_back, since: now, alone_s: self.alone_s, received, burst };
         self.open.insert(self.named, open);
         self.named
     }
@@ -131,9 +134,12 @@ impl MeterState {
     fn receive(&mut self, now: Instant, name: u64, bytes: f64) {
         self.pass(now);
         let (is_alone, alone_s) = (self.open.len() == 1, self.alone_s);
-        let Some(Open { worker, received, burst, .. }) = self.open.get_mut(&name) else { return };
+        let Some(Open { worker, is_held_back, received, burst, .. }) = self.open.get_mut(&name) else { return };
         // A piece may have travelled while other vectors came and went.
-        let (since, alone_before_s) = std::mem::replace(received, (now, alone_s));
+        let (since, alone_before_s) = *received;
+        if !*is_held_back {
+            *received = (now, alone_s);
+        }
         let seconds = now.saturating_duration_since(since).as_secs_f64();
         let alone = if seconds > 0.0 { ((alone_s - alone_before_s) / seconds).min(1.0) } else { f64::from(is_alone) };
         self.together.bytes += (1.0 - alone) * bytes;
@@ -146,8 +152,12 @@ impl MeterState {
             return;
         }
         let sender = self.senders.entry(*worker).or_default();
-        sender.alone.0 += alone * bytes;
-        sender.among.0 += (1.0 - alone) * bytes;
+        if *is_held_back {
+            sender.held_back.0 += bytes;
+        } else {
+            sender.alone.0 += alone * bytes;
+            sender.among.0 += (1.0 - alone) * bytes;
+        }
     }
 
     /// Ends a vector's burst, so that the rest of the vector counts.
@@ -167,7 +177,7 @@ impl MeterState {
             && open.is_waiting != is_waiting
         {
             open.burst = None;
-            open.is_waiting = is_waiting;
+            (open.is_waiting, open.is_held_back) = (is_waiting, true);
             self.waiting = if is_waiting { self.waiting + 1 } else { self.waiting - 1 };
         }
     }
@@ -201,10 +211,8 @@ impl MeterState {
             return None;
         }
         let mut observed: Vec<Observed> = exchange.into_iter().collect();
-        for (worker, sender) in std::mem::take(&mut self.senders) {
-            let seen = sender.seen().into_iter().filter(|(_, (_, seconds))| *seconds > 0.0);
-            observed.extend(seen.map(|(seen, (bytes, seconds))| Observed::Gradient { worker, bytes, seconds, seen }));
-        }
+        let senders = std::mem::take(&mut self.senders);
+        observed.extend(senders.into_iter().flat_map(|(worker, sender)| sender.observed(worker)));
         let Together { bytes: together, seconds, vector_seconds } = std::mem::take(&mut self.together);
         if seconds > 0.0 {
             observed.push(Observed::Together { bytes: together, seconds, vector_seconds });

@@ -30,7 +30,7 @@ pub enum Seen {
     Alone,
     /// Other gradients arrived, so the coordinator's link may have been full.
     Among,
-    /// Slower gradients arrived, for which this one had to wait most of the time. The seconds include those waits.
+    /// The gradient has waited for slower ones. The seconds include those waits.
     HeldBack,
 }
 

@@ -77,7 +77,8 @@ fn a_piece_travels_until_it_has_arrived() {
     assert_eq!(found, expected);
 }
 
-/// A vector that waits for others most of the time is measured over all of its time. Time in which all vectors wait counts for none.
+/// Time in which a vector waits for others says nothing about its link until more of it is read, and time in which all vectors wait counts
+/// for none.
 #[test]
 fn who_is_held_back_is_told_from_who_holds_up() {
     let found = metered(
@@ -94,11 +95,50 @@ fn who_is_held_back_is_told_from_who_holds_up() {
         ],
     );
     let expected = [
-        gradient(0, 8.0, 10.0, Seen::HeldBack),
-        gradient(1, 8.0, 8.0, Seen::Among),
+        gradient(0, 8.0, 1.0, Seen::Among),
+        gradient(1, 8.0, 7.0, Seen::Among),
         Observed::Together { bytes: 16.0, seconds: 8.0, vector_seconds: 16.0 },
     ];
     assert_eq!(found, expected);
+}
+
+/// Data that were sent while their vector waited are read from a buffer at once afterwards.
+#[test]
+fn the_wait_of_a_vector_belongs_to_its_later_bytes() {
+    let found = metered(
+        6,
+        &[
+            (0, 0, Opens),
+            (0, 1, Opens),
+            (4, 0, Receives(8)),
+            (4, 0, Waits(true)),
+            (5, 1, Receives(40)),
+            (5, 1, Ends),
+            (5, 0, Waits(false)),
+            (5, 0, Receives(40)),
+            (6, 0, Receives(2)),
+        ],
+    );
+    let expected = [
+        gradient(0, 8.0, 4.0, Seen::Among),
+        gradient(0, 42.0, 2.0, Seen::HeldBack),
+        gradient(1, 40.0, 5.0, Seen::Among),
+        Observed::Together { bytes: 89.0, seconds: 5.0, vector_seconds: 10.0 },
+    ];
+    assert_eq!(found, expected);
+}
+
+/// Sums of times are rounded. What is left of a few bytes in less than the clock's resolution is no rate.
+#[test]
+fn rounding_is_no_rate() {
+    let mut state = MeterState { vectors: (1, 1), alone_s: 0.1, ..MeterState::default() };
+    let began = Instant::now();
+    let name = state.begin(began, WorkerId::from_slot(0));
+    state.end_burst(began, name);
+    let at = |ms: u64| began + Duration::from_millis(ms);
+    (1..100).for_each(|ms| state.receive(at(7 * ms), name, 1000.0));
+    let observed = state.stepped(at(700), None).unwrap().0;
+    assert!(matches!(observed[..], [Observed::Gradient { seen: Seen::Alone, .. }]), "{observed:?}");
 }
 
 /// A vector that is incomplete counts with the bytes that have arrived.
