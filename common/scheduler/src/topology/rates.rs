@@ -217,7 +217,8 @@ impl LinkRates {
         &mut self.workers[worker.slot()]
     }
 
-    /// Handles the result of a probe. It may pass an idle link in one burst, so it shows at most that the link is as fast as others.
+    /// Handles the result of a probe. It may pass an idle link in one burst, so it shows at most that the link is as fast as others. Vectors
+    /// may have filled the coordinator's link, so it tells nothing about a link that was not measured alone before.
     fn probed(&mut self, worker: WorkerId, mut throughput: Throughput) {
         if throughput.per_s().is_none() {
             return;
@@ -225,7 +226,12 @@ impl LinkRates {
         throughput.seconds = throughput.seconds.max(throughput.bytes / self.up_bytes * self.times.others.up_s);
         let (steps, measured) = (self.steps, self.measured_bytes());
         throughput.scale((measured / throughput.bytes).max(1.0));
+        let is_known = self.workers.get(worker.slot()).is_some_and(|link| self.alone_per_s(link).is_some());
         let link = self.link(worker);
+        if !is_known {
+            link.among.renew(throughput, 0.0);
+            return self.refresh();
+        }
         link.alone.fade(steps - std::mem::replace(&mut link.steps, steps), measured);
         link.alone.renew(throughput, 0.0);
         self.refresh();
@@ -315,7 +321,10 @@ impl LinkRates {
         let mut all_alone: Vec<f64> = self.workers.iter().filter_map(|link| self.alone_per_s(link)).collect();
         let middle = all_alone.len() / 2;
         let usual = (!all_alone.is_empty()).then(|| *all_alone.select_nth_unstable_by(middle, f64::total_cmp).1);
-        let own: Vec<Option<OwnTimes>> = self.workers.iter().map(|link| self.own(link, usual)).collect();
+        // Links that were only measured among others may each have had a part of the coordinator's.
+        let fastest = || self.workers.iter().filter_map(|link| link.among.per_s()).reduce(f64::max);
+        let likely = usual.or_else(fastest);
+        let own: Vec<Option<OwnTimes>> = self.workers.iter().map(|link| self.own(link, likely)).collect();
         let known = || own.iter().flatten();
         let least = |of: fn(&OwnTimes) -> f64| known().map(of).reduce(f64::min).unwrap_or(0.0);
         self.times.others = OwnTimes { up_s: least(|own| own.up_s), down_s: least(|own| own.down_s) };
@@ -326,13 +335,13 @@ impl LinkRates {
         });
     }
 
-    /// Returns the times on a worker's own link; `usual` is the rate of others.
-    fn own(&self, link: &OwnLink, usual: Option<f64>) -> Option<OwnTimes> {
+    /// Returns the times on a worker's own link; `likely` is the rate of a link that was not measured alone.
+    fn own(&self, link: &OwnLink, likely: Option<f64>) -> Option<OwnTimes> {
         let least = link.among.per_s();
         let up_per_s = match self.alone_per_s(link) {
             Some(alone) => alone.max(least.unwrap_or(0.0)),
             // The coordinator's link was full, so the worker's own link is probably as fast as others are.
-            None => least?.max(usual.unwrap_or(0.0)),
+            None => least?.max(likely.unwrap_or(0.0)),
         };
         let down_s = link.down_s.unwrap_or(self.down_bytes / up_per_s);
         Some(OwnTimes { up_s: self.up_bytes / up_per_s, down_s })

@@ -179,3 +179,22 @@ fn a_shared_link_that_is_not_used_is_not_forgotten() {
         assert!((rates.times().up_s - times.up_s).abs() < 1e-9, "{steps}: {}", rates.times().up_s);
     }
 }
+
+/// Eight vectors shared the coordinator's link, and then two, so the bounds on the links' rates differ. A probe that shared it as well is one
+/// more bound.
+#[test]
+fn links_that_shared_the_coordinators_are_equal() {
+    let mut rates = LinkRates::default();
+    for workers in [8, 8, 2, 2] {
+        let shared_s = workers as f64 * 0.1;
+        let among = (0..workers).map(|slot| gradient(slot, UP_BYTES, shared_s, Seen::Among));
+        let together = together(workers as f64 * UP_BYTES, shared_s, workers as f64);
+        step(&mut rates, &among.chain([together]).collect::<Vec<_>>());
+    }
+    let probed = Observed::Probed { worker: worker(5), bytes: UP_BYTES / 4.0, seconds: 0.5 };
+    step(&mut rates, &[probed]);
+    let times = rates.times();
+    assert!((times.up_s - 0.1).abs() < 1e-3, "the coordinator's: {}", times.up_s);
+    assert!((0..8).all(|slot| own_s(&rates, slot) == own_s(&rates, 0)), "{:?}", times.own);
+    assert!(times.is_sharded(&times.of((0..8).map(worker))));
+}
