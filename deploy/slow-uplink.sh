@@ -62,6 +62,8 @@ start() {
 stop() {
     kill "$coordinator"
     wait "$coordinator" || true
+    # The workers would wait for the coordinator to return.
+    kill $(jobs -p) 2>/dev/null || true
     wait
 }
 

@@ -237,7 +237,7 @@ impl LinkMeter {
             state.shards.get_or_insert((0, now, now)).0 += 1;
         }
         drop(state);
-        Transfer { meter: self.clone(), name, bytes: 0, is_waiting: false }
+        Transfer { meter: self.clone(), name, bytes: 0 }
     }
 
     /// Returns the measurements since the last step and the mean size of the last vectors in bytes, or `None` before the first vector has
@@ -257,7 +257,6 @@ pub(crate) struct Transfer {
     /// The vector's name in the meter; `None` if the vector comes in shards.
     name: Option<u64>,
     bytes: u64,
-    is_waiting: bool,
 }
 
 impl Transfer {
@@ -270,10 +269,7 @@ impl Transfer {
 
     /// Records whether the vector waits for others from now on.
     pub(crate) fn wait(&mut self, is_waiting: bool) {
-        if let Some(name) = self.name
-            && self.is_waiting != is_waiting
-        {
-            self.is_waiting = is_waiting;
+        if let Some(name) = self.name {
             self.meter.state().wait(Instant::now(), name, is_waiting);
         }
     }
