@@ -31,11 +31,7 @@ pub(crate) async fn connect(endpoint: transport::Endpoint) -> Result<Channel, tr
     http.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let connector = service_fn(move |uri| {
         let connecting = http.call(uri);
-        async move {
-            let connected = connecting.await;
-            connected.iter().for_each(|stream| share_links(stream.inner()));
-            connected
-        }
+        async move { connecting.await.inspect(|stream| share_links(stream.inner())) }
     });
     endpoint.connect_with_connector(connector).await
 }
