@@ -55,7 +55,7 @@ pub(crate) fn check() -> Result<(), Failure> {
         sources.iter().filter(|source| source.path.contains("src/")).map(|source| untested(&source.text)).max();
     let longest = longest.unwrap_or(0);
     let counts = [
-        Count { name: "lines of the product", found: own, most: 65_950 },
+        Count { name: "lines of the product", found: own, most: 65_946 },
         Count { name: "lines of research", found: research, most: 5_060 },
         Count { name: "lines of tools", found: tools, most: 6_054 },
         Count { name: "lines of tests", found: all - own - research - tools, most: 35_239 },
