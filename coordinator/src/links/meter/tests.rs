@@ -131,14 +131,14 @@ fn the_wait_of_a_vector_belongs_to_its_later_bytes() {
 /// Sums of times are rounded. What is left of a few bytes in less than the clock's resolution is no rate.
 #[test]
 fn rounding_is_no_rate() {
-    let mut state = MeterState { vectors: (1, 1), alone_s: 0.1, ..MeterState::default() };
-    let began = Instant::now();
-    let name = state.begin(began, WorkerId::from_slot(0));
-    state.end_burst(began, name);
-    let at = |ms: u64| began + Duration::from_millis(ms);
-    (1..100).for_each(|ms| state.receive(at(7 * ms), name, 1000.0));
-    let observed = state.stepped(at(700), None).unwrap().0;
-    assert!(matches!(observed[..], [Observed::Gradient { seen: Seen::Alone, .. }]), "{observed:?}");
+    for alone_s in [0.1, 0.2, 0.3, 0.4, 0.5] {
+        let (mut state, began) = (MeterState { vectors: (1, 1), alone_s, ..MeterState::default() }, Instant::now());
+        let name = state.begin(began, WorkerId::from_slot(0));
+        state.end_burst(began, name);
+        (1..100).for_each(|ms| state.receive(began + Duration::from_millis(7 * ms), name, 1000.0));
+        let observed = state.stepped(began + Duration::from_millis(700), None).unwrap().0;
+        assert!(matches!(observed[..], [Observed::Gradient { seen: Seen::Alone, .. }]), "{observed:?}");
+    }
 }
 
 /// A vector that is incomplete counts with the bytes that have arrived.
