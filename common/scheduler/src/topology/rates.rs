@@ -218,7 +218,7 @@ impl LinkRates {
     }
 
     /// Handles the result of a probe. It may pass an idle link in one burst, so it shows at most that the link is as fast as others. Vectors
-    /// may have filled the coordinator's link, so it tells nothing about a link that was not measured alone before.
+    /// may have filled the coordinator's link, so it is a lower bound on the rate of a link that was not measured alone before.
     fn probed(&mut self, worker: WorkerId, mut throughput: Throughput) {
         if throughput.per_s().is_none() {
             return;
