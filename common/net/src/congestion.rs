@@ -23,7 +23,7 @@ pub(crate) fn share_links(stream: &TcpStream) {
     }
 }
 
-/// Connects to an address.
+/// Connects to an endpoint. If its host has several addresses, each is tried for a part of the time.
 pub(crate) async fn connect(endpoint: transport::Endpoint) -> Result<Channel, transport::Error> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
