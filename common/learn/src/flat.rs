@@ -7,9 +7,9 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, ExecutionError, FloatDType, Tensor, TensorData, Transaction};
 
 use crate::device::is_cpu;
-use crate::nn::{self, LeftValues, WeightFactors};
+use crate::nn::LeftValues;
 use crate::table::{is_trained, table_of};
-use ata_sums::{TensorGradient, TensorSizes};
+use ata_sums::TensorSizes;
 
 /// Values of parameters in burn's visiting order.
 struct ByKind<T> {
@@ -124,45 +124,31 @@ pub(crate) fn dtype<N: Module>(network: &N) -> FloatDType {
 /// minus that after it.
 pub(crate) struct Gradients {
     loss: Tensor<1>,
-    parts: Vec<FlatPart<Tensor<1>>>,
-}
-
-pub(crate) enum FlatPart<T> {
-    /// The values of the gradient.
-    Values(T),
-    /// The factors of a large weight's gradient, if they are kept.
-    Factors(Box<WeightFactors>),
+    parts: Vec<Tensor<1>>,
 }
 
 struct GradientVisitor {
-    parts: ByKind<FlatPart<Tensor<1>>>,
+    parts: ByKind<Tensor<1>>,
     gradients: burn::tensor::Gradients,
     left: LeftValues,
     tasks: usize,
 }
 
 impl GradientVisitor {
-    fn trained<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> FlatPart<Tensor<1>> {
-        let gradient = param.val().grad_remove(&mut self.gradients).map(|gradient| gradient.flatten(0, D - 1));
-        let mut factors = nn::take_factors(param.val().inner());
-        if let (None, 1) = (&gradient, factors.len()) {
-            return FlatPart::Factors(Box::new(factors.remove(0)));
-        }
-        // The gradients of a parameter that is used several times are added up.
-        let sum = factors.iter().map(WeightFactors::tensor).chain(gradient).reduce(|sum, more| sum + more);
+    fn trained<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> Tensor<1> {
         // burn records no gradient for a parameter that the loss does not depend on: it is zero.
-        let sum = sum.unwrap_or_else(|| param.val().inner().zeros_like().flatten(0, D - 1));
-        FlatPart::Values(sum.cast(FloatDType::F32))
+        let gradient = param.val().grad_remove(&mut self.gradients);
+        gradient.unwrap_or_else(|| param.val().inner().zeros_like()).flatten(0, D - 1).cast(FloatDType::F32)
     }
 
-    fn averaged<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> FlatPart<Tensor<1>> {
+    fn averaged<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> Tensor<1> {
         let before = param.val().inner().flatten(0, D - 1);
         let left = self.left.iter().position(|(id, _)| *id == param.id);
-        FlatPart::Values(match left.map(|at| self.left.swap_remove(at).1) {
+        match left.map(|at| self.left.swap_remove(at).1) {
             None => before.zeros_like(),
             Some(after) if self.tasks == 1 => before - after,
             Some(after) => (before - after) * self.tasks as f64,
-        })
+        }
     }
 }
 
@@ -183,56 +169,16 @@ impl Gradients {
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {
-        let parts = self.parts.into_iter().zip(other.parts);
-        let parts = parts.map(|(a, b)| FlatPart::Values(a.into_tensor() + b.into_tensor())).collect();
+        let parts = self.parts.into_iter().zip(other.parts).map(|(a, b)| a + b).collect();
         Self { loss: self.loss + other.loss, parts }
     }
 
     /// Reads the loss and the part of each parameter into host memory, in one read from the device.
-    pub(crate) fn read(self) -> Result<(f32, Vec<FlatPart<TensorData>>), ExecutionError> {
-        let mut transaction = Transaction::default().register(self.loss);
-        let mut places = Vec::new();
-        for part in self.parts {
-            places.push(match part {
-                FlatPart::Values(tensor) => {
-                    transaction = transaction.register(tensor);
-                    None
-                }
-                FlatPart::Factors(factors) => Some(factors),
-            });
-        }
-        let mut data = transaction.try_execute()?.into_iter();
-        let mut next = || data.next().expect("one for each tensor");
-        let loss = values(&next())[0];
-        let parts =
-            places.into_iter().map(|factors| factors.map_or_else(|| FlatPart::Values(next()), FlatPart::Factors));
-        Ok((loss, parts.collect()))
-    }
-}
-
-impl FlatPart<Tensor<1>> {
-    fn into_tensor(self) -> Tensor<1> {
-        match self {
-            Self::Values(tensor) => tensor,
-            Self::Factors(factors) => factors.tensor(),
-        }
-    }
-}
-
-impl FlatPart<TensorData> {
-    /// Returns the gradient in the form that a sum accepts.
-    pub(crate) fn gradient(&self) -> TensorGradient<'_> {
-        match self {
-            Self::Values(data) => TensorGradient::Values(values(data)),
-            Self::Factors(factors) => TensorGradient::Factors(factors.product()),
-        }
-    }
-
-    pub(crate) fn into_data(self) -> TensorData {
-        match self {
-            Self::Values(data) => data,
-            Self::Factors(factors) => factors.tensor().into_data(),
-        }
+    pub(crate) fn read(self) -> Result<(f32, Vec<TensorData>), ExecutionError> {
+        let tensors = [self.loss].into_iter().chain(self.parts);
+        let mut data = tensors.fold(Transaction::default(), Transaction::register).try_execute()?;
+        let parts = data.split_off(1);
+        Ok((values(&data[0])[0], parts))
     }
 }
 

@@ -7,14 +7,14 @@ use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, TensorData};
 
 use crate::device::{OpenDevice, is_cpu};
-use crate::flat::{self, FlatPart, Gradients};
+use crate::flat::{self, Gradients};
 use crate::model::OpenData;
 use crate::nn::{self, BatchTasks};
 use crate::precision::Precision;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
 use crate::sift::{Sifted, sift};
 use ata_data::{DataError, TaskSample, TaskSampler, Tasks};
-use ata_sums::{GradientSum, NotFinite, Quantizer, TensorGradient};
+use ata_sums::{GradientSum, NotFinite, Quantizer};
 
 /// Computes the gradients of a run's tasks at given parameters.
 pub trait Learner: Send {
@@ -230,11 +230,7 @@ impl<P: Problem> BurnLearner<P> {
     }
 
     /// Returns the loss and the gradient summed over some tasks, in host memory.
-    fn read(
-        &mut self,
-        iteration: Iteration,
-        tasks: TaskRange,
-    ) -> Result<(f32, Vec<FlatPart<TensorData>>), LearnerError> {
+    fn read(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<(f32, Vec<TensorData>), LearnerError> {
         let mut sum: Option<Gradients> = None;
         for tasks in batches(tasks, self.fused_tasks) {
             let gradients = if self.parts > 1 {
@@ -268,7 +264,7 @@ impl<P: Problem> Learner for BurnLearner<P> {
 
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
         let (loss, parts) = self.read(iteration, tasks)?;
-        Ok(task_gradient(loss, parts))
+        Ok(task_gradient(loss, &parts))
     }
 
     fn add(
@@ -278,13 +274,9 @@ impl<P: Problem> Learner for BurnLearner<P> {
         sum: &mut GradientSum,
         quantizer: &Quantizer,
     ) -> Result<f64, LearnerError> {
-        let (loss, parts) = match nn::keeping_factors(|| self.read(iteration, tasks)) {
-            (read, true) => read?,
-            // A layer used a copy of its weight, so that not all factors were taken.
-            (_, false) => self.read(iteration, tasks)?,
-        };
+        let (loss, parts) = self.read(iteration, tasks)?;
         let loss = finite(loss.into())?;
-        let tensors: Vec<TensorGradient> = parts.iter().map(FlatPart::gradient).collect();
+        let tensors: Vec<&[f32]> = parts.iter().map(flat::values).collect();
         sum.add_tensors(&tensors, tasks.count, quantizer)?;
         Ok(loss)
     }
@@ -293,7 +285,7 @@ impl<P: Problem> Learner for BurnLearner<P> {
         let samples = self.tasks.task(iteration, index);
         let gradient = |samples: &[TaskSample]| {
             let (loss, parts) = self.gradients(self.batch_of(&TaskSample::ring(samples.to_vec()))?, 1.0)?.read()?;
-            Ok(task_gradient(loss, parts))
+            Ok(task_gradient(loss, &parts))
         };
         sift(&samples, |sample| sample.index, gradient).map(Some)
     }
@@ -351,9 +343,8 @@ fn needs_all(what: &str) -> LearnerError {
     LearnerError::Problem(format!("{what} takes all samples of a task at once: {way_out}"))
 }
 
-fn task_gradient(loss: f32, parts: Vec<FlatPart<TensorData>>) -> TaskGradient {
-    let tensors: Vec<TensorData> = parts.into_iter().map(FlatPart::into_data).collect();
-    TaskGradient { gradient: flat::concatenate(&tensors), loss: loss.into() }
+fn task_gradient(loss: f32, parts: &[TensorData]) -> TaskGradient {
+    TaskGradient { gradient: flat::concatenate(parts), loss: loss.into() }
 }
 
 #[cfg(test)]

@@ -13,9 +13,6 @@ const PIECE: usize = 32;
 /// the other is written to them.
 const PACKED_COLUMNS: usize = 256;
 
-/// The number of values in a piece of a product: 32 KiB, which fit in a core's second cache with the results computed from them.
-const PIECE_NUMBERS: usize = 1 << 13;
-
 /// A matrix of `rows` rows and `columns` columns, in row-major order.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
@@ -59,35 +56,8 @@ pub fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
 
 /// Returns `xᵀ · gradient`: each number is the sum over the samples in their order.
 pub fn weight_gradient(x: Matrix<'_>, gradient: Matrix<'_>) -> Vec<f32> {
-    let WeightGradient { left, right } = WeightGradient::new(x, gradient);
-    multiply(left, x.columns, &right, None)
-}
-
-/// The factors of a [`weight_gradient`]. The product is often far larger than its factors, and may only be needed in
-/// pieces, while each is in a cache.
-pub struct WeightGradient<'a> {
-    left: Left<'a>,
-    right: Right<'a>,
-}
-
-impl<'a> WeightGradient<'a> {
-    /// Creates the product `xᵀ · gradient`.
-    pub fn new(x: Matrix<'a>, gradient: Matrix<'a>) -> Self {
-        Self { left: Left { numbers: x.numbers, row: 1, term: x.columns }, right: Right::new(gradient) }
-    }
-
-    /// Calls `visit` for pieces of the product, with the index of the first number, the numbers, and the corresponding
-    /// part of `targets`, which has one target per number. Pieces may be visited by several threads at once.
-    pub fn in_pieces<T: Send>(&self, targets: &mut [T], visit: impl Fn(usize, &[f32], &mut [T]) + Send + Sync) {
-        let columns = self.right.columns;
-        let rows = (PIECE_NUMBERS / columns.max(1)).max(1);
-        spread(targets.chunks_mut(rows * columns).enumerate(), |(piece, targets)| {
-            let left = Left { numbers: &self.left.numbers[piece * rows * self.left.row..], ..self.left };
-            let mut result = vec![0.0; targets.len()];
-            by_width(Product { left, right: &self.right, bias: None, result: &mut result });
-            visit(piece * rows * columns, &result, targets);
-        });
-    }
+    let left = Left { numbers: x.numbers, row: 1, term: x.columns };
+    multiply(left, x.columns, &Right::new(gradient), None)
 }
 
 /// Returns the sums of the columns, over the rows in their order.

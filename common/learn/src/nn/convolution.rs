@@ -18,7 +18,7 @@ use burn::tensor::module::{conv2d, max_pool2d};
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use burn_flex::FlexTensor;
 
-use super::flex::{self, OperandOrigin};
+use super::flex;
 
 /// A 3×3 convolution with padding 1 and stride 1 or 2.
 #[derive(Module, Debug)]
@@ -142,7 +142,7 @@ impl<C: CheckpointStrategy> ConvolutionOperations for Autodiff<Flex, C> {
                 (flex::images(output, g.samples, g.output()), (Arc::new(saved), g, weight))
             },
             |(images, g, weight), gradient, wanted| {
-                let (gradient, [with_x, _, with_bias]) = (flex::viewable(gradient), wanted.map(|of| of.is_some()));
+                let (gradient, [with_x, _, with_bias]) = (flex::viewable(gradient), wanted);
                 let (numbers, gradient) = (flex::numbers(&weight), flex::view(&gradient));
                 let found = conv3x3_gradient::gradients(g, &images, numbers, gradient, [with_x, with_bias]);
                 tensors(found, wanted, (g.samples, g.input), &weight)
@@ -167,7 +167,7 @@ impl<C: CheckpointStrategy> ConvolutionOperations for Autodiff<Flex, C> {
             },
             |(saved, weight), gradient, wanted| {
                 let (gradient, numbers) = (flex::viewable(gradient), flex::numbers(&weight));
-                let with_x = wanted[0].is_some();
+                let with_x = wanted[0];
                 let found = conv_relu_pool_gradient::gradients(&saved, numbers, flex::view(&gradient), with_x);
                 let Geometry { samples, input, .. } = saved.geometry;
                 tensors(found, wanted, (samples, input), &weight)
@@ -179,14 +179,14 @@ impl<C: CheckpointStrategy> ConvolutionOperations for Autodiff<Flex, C> {
 /// Converts the gradients of a convolution's input, weight and bias, as far as they are wanted.
 fn tensors(
     found: ConvGradients,
-    [of_x, of_weight, of_bias]: [Option<OperandOrigin>; 3],
+    [of_x, of_weight, of_bias]: [bool; 3],
     (samples, input): (usize, Size),
     weight: &FlexTensor,
 ) -> [Option<FlexTensor>; 3] {
     let outputs = found.bias.len();
     [
-        of_x.map(|_| flex::images(found.x, samples, input)),
-        of_weight.map(|_| flex::tensor(found.weight, weight.layout().shape().clone())),
-        of_bias.map(|_| flex::tensor(found.bias, [outputs])),
+        of_x.then(|| flex::images(found.x, samples, input)),
+        of_weight.then(|| flex::tensor(found.weight, weight.layout().shape().clone())),
+        of_bias.then(|| flex::tensor(found.bias, [outputs])),
     ]
 }

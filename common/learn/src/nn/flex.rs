@@ -82,32 +82,23 @@ pub(super) fn images(numbers: Vec<f32>, samples: usize, size: Size) -> FlexTenso
 pub(super) fn norm_gradients(
     found: NormGradients,
     (samples, size): (usize, Size),
-    [x, gamma, beta, shortcut]: [Option<OperandOrigin>; 4],
+    [x, gamma, beta, shortcut]: [bool; 4],
 ) -> [Option<FlexTensor>; 4] {
     let of_images = |numbers| images(numbers, samples, size);
     let of_channels = |numbers| tensor(numbers, [size.channels]);
     [
-        x.map(|_| of_images(found.x)),
-        gamma.map(|_| of_channels(found.gamma)),
-        beta.map(|_| of_channels(found.beta)),
-        shortcut.map(|_| of_images(found.shortcut)),
+        x.then(|| of_images(found.x)),
+        gamma.then(|| of_channels(found.gamma)),
+        beta.then(|| of_channels(found.beta)),
+        shortcut.then(|| of_images(found.shortcut)),
     ]
 }
 
 /// A tensor of burn's autodiff, with any strategy of checkpoints.
 type AutodiffTensor = FloatTensor<Autodiff<Flex>>;
 
-/// Where an operand comes from whose gradient is needed.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum OperandOrigin {
-    /// The operand is a parameter or an input of the network.
-    Leaf,
-    /// The operand is the result of another operation.
-    Computed,
-}
-
 /// Computes the gradients of the operands from the state of the forward pass, the gradient of the result, and which operands need one.
-type OperandGradients<S, const N: usize> = fn(S, FlexTensor, [Option<OperandOrigin>; N]) -> [Option<FlexTensor>; N];
+type OperandGradients<S, const N: usize> = fn(S, FlexTensor, [bool; N]) -> [Option<FlexTensor>; N];
 
 /// Runs an operation with `plain`, or, if a gradient will be needed, with `tracked`, which also returns the state for `gradients`.
 pub(super) fn differentiable<C: CheckpointStrategy, S: Clone + Debug + Send + 'static, const N: usize>(
@@ -135,10 +126,7 @@ impl<S: Clone + Debug + Send + 'static, const N: usize> Backward<Flex, N> for Op
 
     fn backward(self, ops: Ops<S, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = gradients.consume::<Flex>(&ops.node);
-        let wanted = ops.parents.each_ref().map(|node| {
-            let is_leaf = node.as_ref()?.parents.is_empty();
-            Some(if is_leaf { OperandOrigin::Leaf } else { OperandOrigin::Computed })
-        });
+        let wanted = ops.parents.each_ref().map(Option::is_some);
         let found = (self.0)(ops.state, gradient, wanted);
         for (node, found) in ops.parents.into_iter().zip(found) {
             if let (Some(node), Some(found)) = (node, found) {

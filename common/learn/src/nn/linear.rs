@@ -8,8 +8,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Tensor, module};
 use burn_flex::FlexTensor;
 
-use super::flex::{self, OperandOrigin, matrix};
-use super::weight_factors;
+use super::flex::{self, matrix};
 
 /// A fully connected layer: `x · weight + bias`.
 #[derive(Module, Debug)]
@@ -22,13 +21,6 @@ impl Linear {
     /// Takes over the parameters of burn's layer.
     pub fn new(layer: burn::nn::Linear) -> Self {
         Self { weight: layer.weight, bias: layer.bias }
-    }
-
-    /// Returns a layer whose weight is computed, and so not a parameter.
-    #[cfg(test)]
-    pub(crate) fn twice_the_weight(&self) -> Self {
-        let weight = Param::initialized(burn::module::ParamId::new(), self.weight.val() * 2.0);
-        Self { weight, bias: None }
     }
 
     /// Takes a tensor of shape [..., inputs], and returns one of shape [..., outputs].
@@ -72,18 +64,14 @@ impl<C: CheckpointStrategy> LinearOperation for Autodiff<Flex, C> {
                 let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
                 (Flex::linear_in_order(x.clone(), weight.clone(), bias), [x, weight])
             },
-            |[input, parameter], output, [of_x, of_weight, of_bias]| {
-                let output = output.to_contiguous();
-                let (x, weight, gradient) = (matrix(&input), matrix(&parameter), matrix(&output));
-                // If the weight was computed, its operands need its gradient.
-                let is_kept =
-                    of_weight == Some(OperandOrigin::Leaf) && weight_factors::keep(&parameter, &input, &output);
-                let of_weight = of_weight.filter(|_| !is_kept);
+            |[x, weight], gradient, [of_x, of_weight, of_bias]| {
+                let gradient = gradient.to_contiguous();
+                let (x, weight, gradient) = (matrix(&x), matrix(&weight), matrix(&gradient));
                 [
-                    of_x.map(|_| flex::tensor(kernel::input_gradient(gradient, weight), [x.rows, x.columns])),
+                    of_x.then(|| flex::tensor(kernel::input_gradient(gradient, weight), [x.rows, x.columns])),
                     of_weight
-                        .map(|_| flex::tensor(kernel::weight_gradient(x, gradient), [weight.rows, weight.columns])),
-                    of_bias.map(|_| flex::tensor(kernel::column_sums(gradient), [weight.columns])),
+                        .then(|| flex::tensor(kernel::weight_gradient(x, gradient), [weight.rows, weight.columns])),
+                    of_bias.then(|| flex::tensor(kernel::column_sums(gradient), [weight.columns])),
                 ]
             },
         )

@@ -42,7 +42,6 @@ mod pointwise;
 mod tasks;
 #[cfg(test)]
 pub(crate) mod tests;
-mod weight_factors;
 
 pub use ata_nn::cross_entropy::{MixedLabels, Targets};
 pub use batch_norm::BatchNorm;
@@ -55,4 +54,3 @@ pub use linear::Linear;
 pub use pixels::{global_average, subsample};
 pub use pointwise::Pointwise;
 pub(crate) use tasks::{BatchTasks, LeftValues, computing};
-pub(crate) use weight_factors::{WeightFactors, keeping_factors, take_factors};

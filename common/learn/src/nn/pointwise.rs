@@ -83,11 +83,11 @@ impl<C: CheckpointStrategy> PointwiseOperation for Autodiff<Flex, C> {
                 let (pixels, weight, gradient) = (matrix(&pixels), matrix(&weight), matrix(&gradient));
                 let shape = [weight.rows, weight.columns];
                 [
-                    of_pixels.map(|_| {
+                    of_pixels.then(|| {
                         let zeros = vec![0.0; weight.columns];
                         flex::tensor(kernel::forward(gradient, weight, &zeros), [pixels.rows, pixels.columns])
                     }),
-                    of_weight.map(|_| flex::tensor(kernel::weight_gradient(gradient, pixels), shape)),
+                    of_weight.then(|| flex::tensor(kernel::weight_gradient(gradient, pixels), shape)),
                 ]
             },
         )

@@ -1,9 +1,7 @@
 //! The sum of some tasks' gradients, as integers.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use ata_nn::linear::WeightGradient;
 use ata_types::WireFormat;
 
 use super::kernels::{
@@ -72,42 +70,9 @@ pub struct NotFinite {
     pub index: usize,
 }
 
-/// The gradient of one tensor.
-pub enum TensorGradient<'a> {
-    /// The values of the gradient.
-    Values(&'a [f32]),
-    /// The factors of a layer's weight gradient.
-    Factors(WeightGradient<'a>),
-}
-
-impl TensorGradient<'_> {
-    /// Calls `visit` for blocks that fit a cache, with the index of the first value, the values, and their part of `targets`.
-    /// Blocks may be visited by several threads at once.
-    ///
-    /// # Panics
-    /// Panics if there is not one target per value.
-    fn visit<T: Send>(&self, targets: &mut [T], visit: impl Fn(usize, &[f32], &mut [T]) + Send + Sync) {
-        match self {
-            Self::Values(values) => {
-                assert_eq!(values.len(), targets.len(), "one number per parameter");
-                for (at, (values, targets)) in values.chunks(BLOCK).zip(targets.chunks_mut(BLOCK)).enumerate() {
-                    visit(at * BLOCK, values, targets);
-                }
-            }
-            Self::Factors(factors) => factors.in_pieces(targets, visit),
-        }
-    }
-
-    /// Returns the error for a tensor whose values are not all finite, and whose first value has the index `first`.
-    fn first_not_finite(&self, first: usize, values: usize) -> NotFinite {
-        let at = AtomicUsize::new(values);
-        self.visit(&mut vec![(); values], |start, block, _| {
-            if let Some(found) = block.iter().position(|value| !value.is_finite()) {
-                at.fetch_min(start + found, Ordering::Relaxed);
-            }
-        });
-        NotFinite { index: first + at.into_inner() }
-    }
+/// Returns the error for a tensor whose values are not all finite, and whose first value has the index `first`.
+fn first_not_finite(values: &[f32], first: usize) -> NotFinite {
+    NotFinite { index: first + values.iter().take_while(|value| value.is_finite()).count() }
 }
 
 /// Returns the largest magnitude of a gradient in each tensor.
@@ -121,7 +86,7 @@ pub fn maxima(gradient: &[f32], sizes: &TensorSizes) -> Result<Vec<f32>, NotFini
         let values = &gradient[piece.clone()];
         maxima[tensor] = f32::from_bits(max_bits(values));
         if !maxima[tensor].is_finite() {
-            return Err(TensorGradient::Values(values).first_not_finite(piece.start, values.len()));
+            return Err(first_not_finite(values, piece.start));
         }
     }
     Ok(maxima)
@@ -162,7 +127,7 @@ impl GradientSum {
     pub fn add(&mut self, gradient: &[f32], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
         assert_eq!(gradient.len(), quantizer.sizes.values());
         let pieces = quantizer.sizes.pieces(0..gradient.len());
-        let tensors: Vec<TensorGradient> = pieces.map(|(_, piece)| TensorGradient::Values(&gradient[piece])).collect();
+        let tensors: Vec<&[f32]> = pieces.map(|(_, piece)| &gradient[piece]).collect();
         self.add_tensors(&tensors, tasks, quantizer)
     }
 
@@ -170,43 +135,39 @@ impl GradientSum {
     ///
     /// # Panics
     /// Panics if there is not one number per parameter.
-    pub fn add_tensors(
-        &mut self,
-        tensors: &[TensorGradient<'_>],
-        tasks: u64,
-        quantizer: &Quantizer,
-    ) -> Result<(), NotFinite> {
+    pub fn add_tensors(&mut self, tensors: &[&[f32]], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
         assert_eq!((tensors.len(), self.values.len()), (quantizer.sizes.tensors(), quantizer.sizes.values()));
         let limit = quantizer.limit(tasks);
         let is_first = self.tasks == 0;
         let mut maxima = vec![0.0; self.maxima.len()];
         let [mut saturated, mut vanished] = [0; 2];
         for (tensor, range) in quantizer.sizes.pieces(0..self.values.len()) {
-            let (most, [clamped, lost]) = (AtomicU32::new(0), [const { AtomicU64::new(0) }; 2]);
-            tensors[tensor].visit(&mut self.values[range.clone()], |first, block, sums| {
+            let (gradient, sums) = (tensors[tensor], &mut self.values[range.clone()]);
+            assert_eq!(gradient.len(), sums.len(), "one number per parameter");
+            let counts_vanished = quantizer.counts_vanished && quantizer.sizes.is_trained(tensor);
+            let mut most = 0;
+            for (at, (block, sums)) in gradient.chunks(BLOCK).zip(sums.chunks_mut(BLOCK)).enumerate() {
                 if is_first {
                     // At this point they are in a cache, which they were not before.
                     sums.fill(0);
                 }
-                for (factor, piece) in quantizer.factors(range.start + first, block.len()) {
+                for (factor, piece) in quantizer.factors(range.start + at * BLOCK, block.len()) {
                     let values = &block[piece.clone()];
                     let bits = quantize_add(&mut sums[piece], values, factor, limit);
-                    most.fetch_max(bits, Ordering::Relaxed);
+                    most = most.max(bits);
                     if f32::from_bits(bits) * factor > limit {
-                        clamped.fetch_add(count_clamped(values, factor, limit), Ordering::Relaxed);
+                        saturated += count_clamped(values, factor, limit);
                     }
-                    if quantizer.counts_vanished && quantizer.sizes.is_trained(tensor) {
-                        lost.fetch_add(count_vanished(values, factor), Ordering::Relaxed);
+                    if counts_vanished {
+                        vanished += count_vanished(values, factor);
                     }
                 }
-            });
-            maxima[tensor] = f32::from_bits(most.into_inner());
+            }
+            maxima[tensor] = f32::from_bits(most);
             if !maxima[tensor].is_finite() {
                 self.take_back(&tensors[..=tensor], quantizer, limit);
-                return Err(tensors[tensor].first_not_finite(range.start, range.len()));
+                return Err(first_not_finite(gradient, range.start));
             }
-            saturated += clamped.into_inner();
-            vanished += lost.into_inner();
         }
         for most in &mut maxima {
             *most /= tasks.max(1) as f32;
@@ -216,13 +177,12 @@ impl GradientSum {
     }
 
     /// Subtracts what the first tensors of a gradient added.
-    fn take_back(&mut self, tensors: &[TensorGradient<'_>], quantizer: &Quantizer, limit: f32) {
+    fn take_back(&mut self, tensors: &[&[f32]], quantizer: &Quantizer, limit: f32) {
         for ((_, range), gradient) in quantizer.sizes.pieces(0..self.values.len()).zip(tensors) {
-            gradient.visit(&mut self.values[range.clone()], |first, block, sums| {
-                for (factor, piece) in quantizer.factors(range.start + first, block.len()) {
-                    quantize_subtract(&mut sums[piece.clone()], &block[piece], factor, limit);
-                }
-            });
+            let sums = &mut self.values[range.clone()];
+            for (factor, piece) in quantizer.factors(range.start, gradient.len()) {
+                quantize_subtract(&mut sums[piece.clone()], &gradient[piece], factor, limit);
+            }
         }
     }
 
