@@ -42,6 +42,8 @@ pub struct Links {
     pub topology: Topology,
     /// Whether a step waits until vectors have arrived whole, as after local steps. Otherwise parameters follow the last one chunk by chunk.
     pub whole: bool,
+    /// The share of a vector that one chunk is, for the end of an exchange in shards. 0 if that makes no difference.
+    pub chunk: f64,
 }
 
 /// The current links, where those of workers may differ, and the running uploads. Workers with fast links evenly share what the others
@@ -70,7 +72,7 @@ impl CurrentLinks {
 
     /// Returns the links that the engine assumes.
     pub(crate) fn setting(&self) -> LinkSetting {
-        let Links { head, up_bytes, down_bytes, topology, .. } = self.links;
+        let Links { head, up_bytes, down_bytes, topology, chunk, .. } = self.links;
         let own = |own: Bandwidth| OwnTimes { up_s: up_bytes / own.up, down_s: down_bytes / own.down };
         let fastest = |of: fn(&Bandwidth) -> f64| self.own.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
         let times = LinkTimes {
@@ -79,6 +81,7 @@ impl CurrentLinks {
             own: self.own.iter().map(|each| Some(own(*each))).collect(),
             others: own(Bandwidth { up: fastest(|own| own.up), down: fastest(|own| own.down) }),
             topology,
+            chunk,
         };
         LinkSetting { times, up_bytes, down_bytes }
     }
@@ -246,6 +249,7 @@ mod tests {
             down_bytes: 50.0,
             topology: Topology::Star,
             whole: false,
+            chunk: 0.0,
         };
         let mut links = CurrentLinks::new(bytes, 3);
         links.own[2].up = 2.0;

@@ -112,7 +112,8 @@ impl Driver {
             && self.sessions.ready().all(|session| session.peer_address.is_some());
         let topology = if can_share { Topology::Shards } else { Topology::Star };
         let down_bytes = self.steps.set_bytes() as f64;
-        self.notify(Event::LinkObserved(Observed::Step { up_bytes, down_bytes, topology }));
+        let chunk = 1.0 / self.reduction.chunks as f64;
+        self.notify(Event::LinkObserved(Observed::Step { up_bytes, down_bytes, topology, chunk }));
         let event = self.links.changed(self.now_s, self.engine.links(), self.engine.present());
         if let Some(event) = event {
             self.publisher.publish(event);

@@ -64,7 +64,7 @@ mod tests {
         for worker in all() {
             links.observe(Observed::Gradient { worker, bytes: 1e6, seconds, seen: Seen::Alone });
         }
-        links.observe(Observed::Step { up_bytes: 1e6, down_bytes: 5e5, topology: Topology::Star });
+        links.observe(Observed::Step { up_bytes: 1e6, down_bytes: 5e5, topology: Topology::Star, chunk: 1.0 });
         match recorded.changed(1.0, links, all())? {
             RunEvent::Links { workers, .. } => Some(workers.iter().map(|link| link.worker.slot()).collect()),
             event => panic!("{event:?}"),

@@ -82,6 +82,8 @@ pub enum Observed {
         down_bytes: f64,
         /// The ways in which workers may exchange vectors.
         topology: Topology,
+        /// The share of a vector that one chunk is.
+        chunk: f64,
     },
 }
 
@@ -184,8 +186,8 @@ impl LinkRates {
                 self.fresh_together.1.add(Throughput { bytes: vector_seconds, seconds });
             }
             Observed::Shards { seconds, predicted_s } => self.exchanged(seconds, predicted_s),
-            Observed::Step { up_bytes, down_bytes, topology } => {
-                (self.up_bytes, self.down_bytes) = (up_bytes, down_bytes);
+            Observed::Step { up_bytes, down_bytes, topology, chunk } => {
+                (self.up_bytes, self.down_bytes, self.times.chunk) = (up_bytes, down_bytes, chunk);
                 self.stepped(topology);
             }
         }

@@ -54,6 +54,8 @@ pub struct LinkTimes {
     pub others: OwnTimes,
     /// The ways in which the workers may exchange vectors.
     pub topology: Topology,
+    /// The share of a vector that one chunk is: nothing is done with less. 0 if that makes no difference.
+    pub chunk: f64,
 }
 
 impl LinkTimes {
@@ -117,15 +119,18 @@ impl LinkTimes {
         (rank as f64 * self.up_s).max(workers as f64 * self.down_s).max(own_s)
     }
 
-    /// Returns max(o_u + (n − 1)/n·o_d, (n − 1)/n·o_u + o_d, u, d) for each of them, on the slowest of their links. No stripe is
-    /// summed before the last worker has computed, and each worker has a part of every vector. The coordinator's link carries each
-    /// value once in each direction.
+    /// Returns max(o_u + (n − 1)/n·o_d, (n − 1)/n·o_u + o_d) + r·(u + d), or u + r·d or r·u + d if that is more, for each of them, on the
+    /// slowest of their links. No stripe is summed before the last worker has computed, and each worker has a part of every vector. The
+    /// coordinator's link carries each value once in each direction. r is the share of a vector in the last chunks of all stripes: they
+    /// pass the coordinator's link up and then down while nothing else is left to send.
     pub fn shards_s(&self, members: &[OwnTimes]) -> f64 {
         let OwnTimes { up_s, down_s } = slowest(members);
-        let others = (members.len() - 1) as f64 / members.len() as f64;
-        let sent_s = up_s + others * down_s;
-        let received_s = others * up_s + down_s;
-        sent_s.max(received_s).max(self.up_s).max(self.down_s)
+        let workers = members.len() as f64;
+        let others = (workers - 1.0) / workers;
+        let between_s = (up_s + others * down_s).max(others * up_s + down_s);
+        let last = (workers * self.chunk).min(1.0);
+        let (last_up_s, last_down_s) = (last * self.up_s, last * self.down_s);
+        (between_s + last_up_s + last_down_s).max(self.up_s + last_down_s).max(last_up_s + self.down_s)
     }
 }
 
@@ -183,6 +188,24 @@ mod tests {
             assert_eq!(links.windows_s(&members), vec![expected; workers], "{links:?}, {workers}");
             let star = LinkTimes { topology: Topology::Star, ..links };
             assert!(!star.is_sharded(&members) && star.windows_s(&members)[workers - 1] > expected);
+        }
+    }
+
+    /// With four chunks, two workers' last ones are half of a vector: it passes the coordinator's link up, then down.
+    #[test]
+    fn the_last_chunks_pass_the_coordinators_link_when_all_else_is_sent() {
+        let (links, own) = equal(1.0, 0.5);
+        for ((up_s, down_s), chunk, workers, expected) in [
+            ((1.0, 0.5), 0.25, 2, 1.25 + 0.75),
+            ((1.0, 0.5), 0.25, 4, 1.375 + 1.5),
+            ((1.0, 0.5), 0.25, 8, 1.4375 + 1.5),
+            ((0.25, 0.125), 0.125, 4, 1.375 + 0.1875),
+            // The coordinator's link is narrower than a worker's.
+            ((5.0, 2.0), 0.125, 4, 5.0 + 1.0),
+            ((2.0, 6.0), 0.125, 4, 6.0 + 1.0),
+        ] {
+            let links = LinkTimes { up_s, down_s, chunk, ..links.clone() };
+            assert_eq!(links.shards_s(&vec![own; workers]), expected, "{links:?}, {workers}");
         }
     }
 

@@ -310,8 +310,8 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     fn observed(&mut self, now: f64) -> Vec<Observed> {
         let mut observed = std::mem::take(&mut self.observed);
         observed.extend(self.links.observe(now));
-        let Links { up_bytes, down_bytes, topology, .. } = self.links.links;
-        observed.push(Observed::Step { up_bytes, down_bytes, topology });
+        let Links { up_bytes, down_bytes, topology, chunk, .. } = self.links.links;
+        observed.push(Observed::Step { up_bytes, down_bytes, topology, chunk });
         observed
     }
 

@@ -27,6 +27,7 @@ const LINKS: Links = Links {
     down_bytes: 50.0,
     topology: Topology::Star,
     whole: false,
+    chunk: 0.0,
 };
 
 /// A policy that gives each worker the same share in each iteration.
@@ -160,9 +161,16 @@ fn a_worker_that_leaves_or_joins_changes_when_a_step_ends() {
 
 /// Returns the time of vectors on equal links.
 fn known(links: Links) -> LinkTimes {
-    let Links { worker, head, up_bytes, down_bytes, topology, .. } = links;
+    let Links { worker, head, up_bytes, down_bytes, topology, chunk, .. } = links;
     let others = OwnTimes { up_s: up_bytes / worker.up, down_s: down_bytes / worker.down };
-    LinkTimes { up_s: up_bytes / head.down, down_s: down_bytes / head.up, others, topology, ..LinkTimes::default() }
+    LinkTimes {
+        up_s: up_bytes / head.down,
+        down_s: down_bytes / head.up,
+        others,
+        topology,
+        chunk,
+        ..LinkTimes::default()
+    }
 }
 
 /// Returns the step time that the formulas predict: RAS with the windows of the fastest workers, for the best number of them.

@@ -19,7 +19,8 @@ fn step(rates: &mut LinkRates, observed: &[Observed]) {
     for observed in observed {
         rates.observe(*observed);
     }
-    rates.observe(Observed::Step { up_bytes: UP_BYTES, down_bytes: UP_BYTES / 2.0, topology: Topology::Shards });
+    let (topology, chunk) = (Topology::Shards, 0.25);
+    rates.observe(Observed::Step { up_bytes: UP_BYTES, down_bytes: UP_BYTES / 2.0, topology, chunk });
 }
 
 fn own_s(rates: &LinkRates, slot: usize) -> f64 {
@@ -126,7 +127,7 @@ fn a_slow_exchange_in_shards_is_followed_by_stars() {
 fn known_links_are_those_of_the_setting() {
     let own = vec![Some(OwnTimes { up_s: 3.0, down_s: 1.0 }), Some(OwnTimes { up_s: 0.3, down_s: 0.1 })];
     let others = OwnTimes { up_s: 0.3, down_s: 0.1 };
-    let times = LinkTimes { up_s: 0.7, down_s: 0.2, own, others, topology: Topology::Shards };
+    let times = LinkTimes { up_s: 0.7, down_s: 0.2, own, others, topology: Topology::Shards, chunk: 0.25 };
     let mut rates =
         LinkRates::known(LinkSetting { times: times.clone(), up_bytes: UP_BYTES, down_bytes: UP_BYTES / 2.0 });
     assert_eq!(*rates.times(), times);
@@ -147,7 +148,8 @@ fn the_link_of_large_vectors_is_not_forgotten_while_it_is_probed() {
         for (slot, seconds) in (0..).zip(seconds) {
             rates.observe(gradient(slot, LARGE, *seconds, Seen::Alone));
         }
-        rates.observe(Observed::Step { up_bytes: LARGE, down_bytes: LARGE / 2.0, topology: Topology::Shards });
+        let (topology, chunk) = (Topology::Shards, 0.125);
+        rates.observe(Observed::Step { up_bytes: LARGE, down_bytes: LARGE / 2.0, topology, chunk });
     };
     (0..3).for_each(|_| step(&mut rates, &[0.4, 0.4, 0.4]));
     (0..5).for_each(|_| step(&mut rates, &[0.4, 0.8, 0.4]));
