@@ -1,5 +1,7 @@
 //! Receives gradients from the body of a call.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::body::Body;
@@ -11,6 +13,9 @@ use super::decoder::Item;
 use crate::limits::{CHUNK_TIMEOUT, HEADER_TIMEOUT};
 use crate::proto::{self, GradientPart, gradient_part::Kind};
 use ata_net::{CountedUpload, Peer};
+
+/// The number of waits that [`HEADER_TIMEOUT`] is divided into.
+const HEADER_WAITS: u32 = 5;
 
 /// Receives a sum of gradients from a worker.
 #[derive(Debug)]
@@ -37,13 +42,19 @@ impl GradientUpload {
     }
 
     /// Receives the header, within [`HEADER_TIMEOUT`] or, while other gradients arrive on the same connection, within
-    /// [`CHUNK_TIMEOUT`].
+    /// [`CHUNK_TIMEOUT`]. If this process stands still meanwhile, that is one of its waits, since nothing can arrive then.
     pub async fn header(&mut self) -> Result<proto::GradientHeader, ReceiveError> {
+        self.header_in(HEADER_TIMEOUT / HEADER_WAITS).await
+    }
+
+    async fn header_in(&mut self, wait: Duration) -> Result<proto::GradientHeader, ReceiveError> {
+        let mut waits = 0;
         let item = loop {
-            match timeout(HEADER_TIMEOUT, self.next_soon()).await {
+            match timeout(wait, self.next_soon()).await {
                 Ok(item) => break item?,
-                Err(_) if self.peer.is_busy() => {}
-                Err(_) => return Err(ReceiveError::Stalled),
+                Err(_) if self.peer.is_busy() => waits = 0,
+                Err(_) if waits + 1 == HEADER_WAITS => return Err(ReceiveError::Stalled),
+                Err(_) => waits += 1,
             }
         };
         self.since = None;
@@ -89,8 +100,10 @@ mod tests {
     use super::*;
     use http_body::Frame;
     use http_body_util::StreamBody;
-    use std::time::Duration;
+    use std::pin::pin;
+    use tokio::sync::mpsc;
     use tokio_stream::StreamExt;
+    use tokio_stream::wrappers::ReceiverStream;
     use tonic::Status;
 
     /// Returns a gradient of two chunks, of which all but the last bytes have arrived.
@@ -118,5 +131,28 @@ mod tests {
         assert_eq!((upload.since, upload.peer.is_busy(), heard), (Some(since), true, 8));
         upload.since = Some(since - CHUNK_TIMEOUT);
         assert!(matches!(upload.chunk(|_| ()).await, Err(ReceiveError::Stalled)));
+    }
+
+    /// Whatever has happened to a clock, nobody has stalled whom this process did not listen to.
+    #[tokio::test]
+    async fn a_header_has_its_time_even_if_this_process_stands_still() {
+        let wait = Duration::from_millis(5);
+        let (sender, arrived) = mpsc::channel(1);
+        let body = StreamBody::new(ReceiverStream::new(arrived).map(|piece| Ok::<_, Status>(Frame::data(piece))));
+        let mut upload = GradientUpload::from_body(Body::new(body), Peer::default());
+        let began = Instant::now();
+        assert!(matches!(upload.header_in(wait).await, Err(ReceiveError::Stalled)));
+        assert!(began.elapsed() >= HEADER_WAITS * wait);
+        let mut header = pin!(upload.header_in(wait));
+        for _ in 0..HEADER_WAITS {
+            tokio::select! {
+                biased;
+                early = header.as_mut() => panic!("{early:?}"),
+                () = std::future::ready(()) => std::thread::sleep(2 * HEADER_WAITS * wait),
+            }
+        }
+        let mut pieces = Box::pin(framed_gradient(proto::GradientHeader::default(), tokio_stream::empty()));
+        sender.send(pieces.next().await.unwrap()).await.unwrap();
+        header.await.unwrap();
     }
 }
