@@ -142,7 +142,8 @@ fn links_and_clamped_values_are_printed() {
 #[test]
 fn the_operator_forgives_workers() {
     let sandbox = Sandbox::new();
-    let run = [&["up", "--workers=2", "--iterations=100000", "--policy=uta", "--out", "run"][..], &TINY].concat();
+    let endless = ["up", "--workers=2", "--iterations=100000", "--policy=uta", "--checkpoint-every=1s", "--out", "run"];
+    let run = [&endless[..], &TINY].concat();
     let process = sandbox.start(&run);
     until("a step", || sandbox.has_event("step"));
     for (args, says) in [

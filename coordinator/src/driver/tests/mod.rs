@@ -50,8 +50,8 @@ const CHECKPOINTS: &str = "checkpoints";
 
 const MODEL: &str = "cnn:widths=1/1/1/1";
 
-/// A model whose vectors have several chunks.
-const LARGE: &str = "cnn:widths=16/32/64/96";
+/// A model whose vectors have several chunks, and whose evaluation takes little time.
+const LARGE: &str = "cnn:widths=1/1/64/120";
 
 /// Returns workers that have computed all tasks of the first iteration, and have not read the requests for their vectors.
 fn computed<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; N] {
