@@ -1,7 +1,7 @@
 //! k-sync SGD: a step takes the first k of n gradients.
 //!
-//! Source: Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and Stale Gradients Can Win the Race", AISTATS 2018 (k-sync
-//! SGD).
+//! Source: Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and Stale Gradients Can Win the Race", AISTATS 2018 (k-sync SGD); Begunov, Tyurin,
+//! "Do We Need Asynchronous SGD? On the Near-Optimality of Synchronous Methods", 2026 (arXiv 2602.03802), Algorithm 3 (m-synchronous SGD).
 
 use ata_scheduler::Rule;
 use ata_scheduler::policy::{Collect, Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
