@@ -64,7 +64,7 @@ fn a_narrow_link_is_worth_fewer_workers() {
         (&with, "ata-auto", 816.0..900.0),
         (&compact, "ata-auto", 530.0..550.0),
         (&sharded(&with), "fta", 922.0..932.0),
-        (&sharded(&compact), "ata-auto", 504.0..530.0),
+        (&sharded(&compact), "ata-auto", 490.0..505.0),
     ] {
         let results = run(&experiment(text));
         let time = results.iter().find(|run| run.policy == policy).unwrap().mean_iteration_time;
