@@ -45,8 +45,8 @@ async fn every_mismatch_is_caught_if_everything_is_checked() {
     let byzantine = number(&ended, "byzantine");
     let outcomes = outcomes(&ended, byzantine);
     assert!(outcomes.iter().any(|(_, outcome)| *outcome == TaskOutcome::Mismatched), "{outcomes:?}");
-    // What it computed when a mismatch set it to rest is cancelled.
-    let counts = |outcome| !matches!(outcome, TaskOutcome::Mismatched | TaskOutcome::Cancelled);
+    // What it computed when a mismatch set it to rest is cancelled, and lost if it was the third, which expels it.
+    let counts = |outcome| !matches!(outcome, TaskOutcome::Mismatched | TaskOutcome::Cancelled | TaskOutcome::Lost);
     assert!(!outcomes.iter().any(|(_, outcome)| counts(*outcome)), "{outcomes:?}");
     let state = &ended.report.state;
     assert!(state.refused.contains_key(&RefusalKind::Mismatched), "{:?}", state.refused);
