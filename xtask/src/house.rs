@@ -57,7 +57,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     let counts = [
         Count { name: "lines of the product", found: own, most: 65_739 },
         Count { name: "lines of research", found: research, most: 5_060 },
-        Count { name: "lines of tools", found: tools, most: 6_058 },
+        Count { name: "lines of tools", found: tools, most: 6_054 },
         Count { name: "lines of tests", found: all - own - research - tools, most: 35_253 },
         Count { name: "lines of the longest file", found: longest, most: 400 },
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },

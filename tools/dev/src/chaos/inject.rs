@@ -165,14 +165,16 @@ impl DisturbedRun {
             FaultKind::KillCoordinator | FaultKind::KillStart => self.cadence.parse().ok(),
             _ => None,
         };
+        let again_s = self.progress.usual_s() * outcome.steps_again as f64;
+        if fault.kind == FaultKind::KillCoordinator {
+            outcome.allowed_s = Some(RESUMES_WITHIN_S + self.progress.usual_s() + again_s);
+        }
         self.cadence.clone_from(&fault.cadence);
         outcome.saved_steps_lost = saved.saturating_sub(after);
         let first_step = |progress: &RunProgress| progress.first_step_after(ended);
-        let within = DEADLINE + duration(self.progress.usual_s() * outcome.steps_again as f64);
+        let within = DEADLINE + duration(again_s);
         self.until_within(within, "no new step", allowed, |progress| first_step(progress).is_some()).await?;
         outcome.recovery_s = first_step(&self.progress).unwrap_or_default().as_secs_f64();
-        let is_bound = fault.kind == FaultKind::KillCoordinator;
-        outcome.allowed_s = is_bound.then(|| RESUMES_WITHIN_S + self.progress.computed_s(after));
         Ok(())
     }
 

@@ -44,8 +44,7 @@ fn nothing_is_known_before_a_vector_has_arrived() {
     equal_links(&mut rates, 1);
     let own = OwnTimes { up_s: 0.1, down_s: 0.05 };
     assert_eq!(rates.times().of([worker(0), worker(9)]), [own; 2], "of an unknown one, too");
-    let LinkTimes { up_s, topology, chunk, .. } = *rates.times();
-    assert_eq!((up_s, topology, chunk), (0.0, Topology::Shards, 0.25));
+    assert_eq!((rates.times().up_s, rates.times().topology, rates.times().chunk), (0.0, Topology::Shards, 0.25));
     assert_eq!(rates.up_per_s(worker(2)), Some(1e7));
 }
 
