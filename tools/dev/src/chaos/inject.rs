@@ -155,7 +155,10 @@ impl DisturbedRun {
         let (step, saved) = (self.progress.step, self.progress.saved);
         let journal = self.cluster.plan.disturbed().join(JOURNAL_FILE);
         let bytes = journal.metadata().map_or(0, |journal| journal.len());
-        let after = self.cluster.restart_coordinator(&fault.cadence).await?;
+        // A kill is judged by what steps usually take, and saving takes time as well.
+        let keeps_cadence = fault.kind == FaultKind::KillCoordinator;
+        let cadence = if keeps_cadence { self.cadence.clone() } else { fault.cadence.clone() };
+        let after = self.cluster.restart_coordinator(&cadence).await?;
         self.progress.resumed_after(after, bytes);
         outcome.steps_again = step.saturating_sub(after);
         outcome.steps_allowed = match fault.kind {
@@ -169,7 +172,7 @@ impl DisturbedRun {
         if fault.kind == FaultKind::KillCoordinator {
             outcome.allowed_s = Some(RESUMES_WITHIN_S + self.progress.usual_s() + again_s);
         }
-        self.cadence.clone_from(&fault.cadence);
+        self.cadence = cadence;
         outcome.saved_steps_lost = saved.saturating_sub(after);
         let first_step = |progress: &RunProgress| progress.first_step_after(ended);
         let within = DEADLINE + duration(again_s);

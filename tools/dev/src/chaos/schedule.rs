@@ -71,7 +71,7 @@ pub(crate) struct Fault {
     pub(crate) is_aimed: bool,
     /// The times at which starting or ending processes are killed, as fractions of their usual duration.
     pub(crate) moments: [f64; 2],
-    /// The checkpoint interval of the next coordinator.
+    /// The checkpoint interval of the next coordinator, unless it replaces one that was killed.
     pub(crate) cadence: String,
 }
 
