@@ -29,25 +29,16 @@ pub(crate) use local::LocalSteps;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
-    Load(Arc<Vec<f32>>),
+    /// Loads the parameters of an iteration.
+    Load(Iteration, Arc<Vec<f32>>),
     /// Computes a lease of the iteration after `position` tasks of the run in these units, unless it is cancelled by then. If there are no
     /// units, the first task of the iteration determines them. The round is the number of vectors that the session had requested when the lease was assigned: leases of
     /// the same round are requested together.
-    Compute {
-        lease: Lease,
-        position: u64,
-        round: u64,
-        cancelled: CancelFlag,
-        units: Option<Units>,
-    },
+    Compute { lease: Lease, position: u64, round: u64, cancelled: CancelFlag, units: Option<Units> },
     /// Drops the gradient of a computed lease.
     Discard(LeaseId),
     /// Hands over a vector in these units, unless it is withdrawn by then.
-    Collect {
-        request: VectorRequest,
-        withdrawn: CancelFlag,
-        units: Option<Units>,
-    },
+    Collect { request: VectorRequest, withdrawn: CancelFlag, units: Option<Units> },
 }
 
 /// A flag that a lease was begun or cancelled, or a vector withdrawn, shared with the thread.
@@ -218,14 +209,17 @@ impl Worker<'_> {
         self.report(ComputeEvent::Ready);
         for job in jobs {
             match job {
-                Job::Load(parameters) => self.load(parameters),
+                Job::Load(iteration, parameters) => self.load(iteration, parameters),
                 Job::Compute { lease, position, round, cancelled, units } => {
                     if cancelled.begin() {
                         self.cancelled = cancelled;
                         self.compute(&lease, position, round, units)?;
                     }
                 }
-                Job::Discard(lease) => self.kept.discard(lease),
+                Job::Discard(lease) => {
+                    self.kept.discard(lease);
+                    self.drop_steps(lease);
+                }
                 Job::Collect { request, withdrawn, units } => {
                     self.cancelled = withdrawn;
                     self.collect(&request, units)?;

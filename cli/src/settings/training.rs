@@ -223,7 +223,7 @@ impl Settings {
             verify: (self.verify > 0.0).then(|| Verify { share: self.verify, secret: rand::random() }),
             seed: self.seed,
             overcommit: self.overcommit,
-            copies: self.local_steps.is_none(),
+            takes_local_steps: self.local_steps.is_some(),
             limits: self.limits(),
         }
     }

@@ -267,8 +267,8 @@ mod tests {
         assert!(plan.machines[0].tasks > 11.0, "{plan:?}");
     }
 
-    /// The vectors of a round take 445 and 178 ms on these links, and messages 120 ms: 627 steps of 93.75 a second take nine times as long, and
-    /// somewhat fewer if the last tasks do not end at once. Of equal steps, machines compute 25 a second.
+    /// The vectors of a round take 445 and 178 ms on these links, and messages 120 ms, while workers go on: 77 steps of 93.75 a second take as
+    /// long if a tenth of the time is spare. Of equal steps, machines compute 25 a second.
     #[test]
     fn rounds_hide_slow_links() {
         let rounds = |link: &str, machines: &[&str]| {
@@ -281,7 +281,7 @@ mod tests {
         };
         let four = ["a=20ms", "b=40ms", "c=80ms", "d=160ms"];
         let far = rounds("20Mbit:100Mbit", &four);
-        assert!((540.0..=640.0).contains(&far.steps) && is_close(far.tasks_per_s, 0.9 * 93.75), "{far:?}");
+        assert!((60.0..=80.0).contains(&far.steps) && is_close(far.tasks_per_s, 0.9 * 93.75), "{far:?}");
         assert!(is_close(far.steps / far.round_s, far.tasks_per_s) && far.is_worth_it, "{far:?}");
         assert!((22.0..25.0).contains(&far.equal_tasks_per_s), "{far:?}");
         // At 1.28 and 6.4 Gbit/s, a step of 23 tasks takes about 0.28 s, and its messages 60 ms or 120 ms.
@@ -290,7 +290,7 @@ mod tests {
         assert!(!near.is_worth_it && near.not_worth_it_at.is_none(), "{near:?}");
         // Inner steps of 15 + 1 ms are taken one after the other.
         let batches = rounds("20Mbit:100Mbit", &["2xgpu=15ms+1ms"]);
-        assert!(is_close(batches.tasks_per_s, 0.9 * 125.0), "{batches:?}");
+        assert!((0.9..0.94).contains(&(batches.tasks_per_s / 125.0)), "{batches:?}");
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Runs<'_> {
         let config = EngineConfig {
             budget: self.rounds.map_or(self.budget, |rounds| rounds.first),
             choice: self.rounds.map(|rounds| TaskChoice::of_rounds(rounds.first, rounds.most)),
-            copies: self.rounds.is_none(),
+            takes_local_steps: self.rounds.is_some(),
             iterations: self.rounds.map_or(iterations(self.budget), RoundSteps::iterations),
             min_workers: workers as usize,
             seed: SEED,

@@ -201,6 +201,9 @@ pub enum RunEvent {
         /// On the last task of the lease: the number of its tasks that took longer than their emulated time.
         #[serde(default, skip_serializing_if = "is_zero")]
         outlasted: u64,
+        /// Whether it is a local step that its worker took before it had the parameters of the iteration.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ahead: bool,
         /// The way in which it ended.
         outcome: TaskOutcome,
     },

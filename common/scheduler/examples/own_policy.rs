@@ -58,7 +58,7 @@ fn run(policy: Box<dyn Policy>) -> (f64, f64) {
     loop {
         for effect in std::mem::take(&mut effects) {
             match effect {
-                Effect::Assign { worker, lease } => {
+                Effect::Assign { worker, lease, .. } => {
                     let free_s: &mut f64 = &mut free_s[worker.slot()];
                     *free_s = free_s.max(now_s) + TIME_S[worker.slot()] * lease.tasks.count as f64;
                     computing.push((*free_s, worker, lease));

@@ -129,7 +129,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
     fn carry_out(&mut self, effect: Effect) -> Option<RunEnd> {
         match effect {
             Effect::Start { iteration, workers, decision, .. } => self.started(iteration.number(), &workers, &decision),
-            Effect::Assign { worker, lease } => {
+            Effect::Assign { worker, lease, .. } => {
                 self.outstanding.assigned(lease.iteration);
                 self.cluster.assign(self.now, worker, lease);
             }

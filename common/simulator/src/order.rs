@@ -76,9 +76,10 @@ pub(crate) struct Outstanding {
 
 impl Outstanding {
     pub(crate) fn assigned(&mut self, iteration: Iteration) {
-        match self.leases.back_mut() {
-            Some((last, count)) if *last == iteration => *count += 1,
-            _ => self.leases.push_back((iteration, 1)),
+        let at = self.leases.partition_point(|(other, _)| *other < iteration);
+        match self.leases.get_mut(at) {
+            Some((other, count)) if *other == iteration => *count += 1,
+            _ => self.leases.insert(at, (iteration, 1)),
         }
     }
 

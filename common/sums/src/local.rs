@@ -98,6 +98,14 @@ impl LocalParameters {
         }
     }
 
+    /// Goes on from other parameters, which take the place of those at which the round began.
+    pub fn move_to(&mut self, base: Arc<Vec<f32>>) {
+        let began = std::mem::replace(&mut self.base, base);
+        let moved = self.base.iter().zip(self.values().iter().zip(began.iter()));
+        let moved: Vec<f32> = moved.map(|(base, (value, began))| base + (value - began)).collect();
+        self.state.set_parameters(&moved);
+    }
+
     /// Forgets what was rounded off, if nobody knows whether the last difference arrived.
     pub fn forget_rounding(&mut self) {
         if let Some(rounding) = &mut self.rounding {
@@ -225,6 +233,17 @@ mod tests {
         assert_eq!(local.difference(1), [1.5, 6.0, 0.0, 2.0, 1.5], "one of the tasks counts");
         local.begin(vec![5.0; 5].into());
         assert_eq!(local.difference(0), [0.0; 5]);
+    }
+
+    #[test]
+    fn steps_go_on_from_other_parameters() {
+        let base = || Arc::new(vec![8.0, 1.0]);
+        let mut local = LocalParameters::new(sgd(0.0), TensorSizes::new([2]), WireFormat::F32Exact, base());
+        local.step(ROUND, vec![4.0, 2.0]).unwrap();
+        local.move_to(Arc::new(vec![10.0, -1.0]));
+        assert_eq!((local.values(), local.difference(1)), (&[8.0, -2.0][..], vec![2.0, 1.0]));
+        local.step(ROUND, vec![0.0, 2.0]).unwrap();
+        assert_eq!((local.values(), local.difference(2)), (&[8.0, -3.0][..], vec![4.0, 4.0]));
     }
 
     #[test]

@@ -45,9 +45,12 @@ impl Driver {
         match effect {
             Effect::Start { iteration, position, workers, decision } => {
                 self.steps.position = position;
+                if self.info.spec.inner_steps.is_some() {
+                    self.sessions.begin(&self.steps.parameters, self.steps.units.as_ref());
+                }
                 self.publish_allocation(iteration, &workers, &decision);
             }
-            Effect::Assign { worker, lease } => self.assign(worker, &lease),
+            Effect::Assign { worker, lease, position } => self.assign(worker, &lease, position),
             Effect::End { worker, lease, outcome, time } => self.lease_ended(worker, &lease, outcome, time),
             Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
             Effect::Expel { worker, strikes, mismatches } => self.expel(worker, strikes, mismatches),
@@ -116,10 +119,9 @@ impl Driver {
         });
     }
 
-    fn assign(&mut self, worker: WorkerId, lease: &Lease) {
+    fn assign(&mut self, worker: WorkerId, lease: &Lease, position: u64) {
         self.leases.assigned(worker, *lease);
-        let assignment =
-            Assignment { lease: *lease, position: self.steps.position, vector: self.reduction.own(worker, lease) };
+        let assignment = Assignment { lease: *lease, position, vector: self.reduction.own(worker, lease) };
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
             session.assign(assignment, &self.steps.parameters, self.steps.units.as_ref());

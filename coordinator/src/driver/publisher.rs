@@ -81,6 +81,7 @@ impl Publisher {
             censored_s: elapsed_s.filter(|_| at == 0),
             overhead_s: overhead_s.filter(|_| at == last),
             outlasted: if at == last { outlasted } else { 0 },
+            ahead: times.is_some_and(|times| times.ahead),
             outcome,
         };
         self.writer.write(lease.tasks.indices().enumerate().map(task).collect());

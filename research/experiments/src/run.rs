@@ -222,7 +222,7 @@ fn simulate<T: TaskTimes>(
         min_workers: simulation.present_at_first().max(1),
         seed,
         overcommit,
-        copies: !links.is_some_and(|links| links.whole),
+        takes_local_steps: links.is_some_and(|links| links.whole),
         lease_timeout_s: experiment.lease_timeout,
         // The secret must differ from the seed, which other things are drawn with.
         verify: is_checked.then_some(Verify { share: experiment.verify, secret: !seed }),

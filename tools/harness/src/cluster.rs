@@ -249,7 +249,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             outage_s: settings.outage_s,
             verify: (settings.verify > 0.0).then_some(Verify { share: settings.verify, secret: 7 }),
             overcommit: settings.overcommit,
-            copies: settings.inner_steps.is_none(),
+            takes_local_steps: settings.inner_steps.is_some(),
             seed: SEED,
             ..EngineConfig::default()
         },

@@ -288,7 +288,7 @@ fn summary() -> ProbeSummary {
 }
 
 fn computed() -> ComputedLease {
-    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1, waited_s: 0.125 };
+    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1, waited_s: 0.125, ahead: true };
     ComputedLease { lease: LeaseId(300), times, losses: vec![2.0, 2.5] }
 }
 

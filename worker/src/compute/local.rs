@@ -2,12 +2,17 @@
 //!
 //! Leases that are requested together are a chain of steps, which begins at the parameters of the round. Once the chain is over, its
 //! difference is kept like a sum of gradients. Unlike these, it cannot be computed again.
+//!
+//! If the parameters of a round have not arrived when it begins, the worker goes on from its own, which are the end of the last chain. When
+//! they arrive, the steps since then are taken from there: each step counts in one difference. Source: Shen et al., "Faster Distributed Deep
+//! Net Training: Computation and Communication Decoupled Stochastic Gradient Descent", IJCAI 2019, Algorithm 1.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ata_learn::{LearnerError, finite};
 use ata_sums::{InnerSteps, LocalParameters, TensorSizes, Units, maxima};
-use ata_types::{Iteration, Lease, TaskRange, TaskRanges, WireFormat};
+use ata_types::{Iteration, Lease, LeaseId, TaskRange, TaskRanges, WireFormat};
 use ata_wire::{ComputedLease, LeaseTimes, RunSpec};
 
 use super::{ComputeEvent, Stop, Worker};
@@ -17,8 +22,8 @@ use crate::kept::KeptSum;
 pub(crate) struct LocalSteps {
     steps: InnerSteps,
     parameters: LocalParameters,
-    /// The parameters of the round.
-    base: Arc<Vec<f32>>,
+    /// The parameters that arrived last, and their iteration.
+    loaded: (Iteration, Arc<Vec<f32>>),
     chain: Option<Chain>,
     /// B, and the number of tasks of the run before the round.
     budget: u64,
@@ -31,6 +36,9 @@ struct Chain {
     /// The round of its leases, as in [`super::Job::Compute`].
     round: u64,
     tasks: TaskRanges,
+    leases: BTreeSet<LeaseId>,
+    /// Whether it began before the parameters of the round arrived.
+    is_ahead: bool,
 }
 
 impl LocalSteps {
@@ -44,7 +52,8 @@ impl LocalSteps {
         } else {
             LocalParameters::new(steps.clone(), sizes.clone(), run.format, base.clone())
         };
-        Some(Self { steps, parameters, base, chain: None, budget: run.budget, position: 0 })
+        let loaded = (Iteration(0), base);
+        Some(Self { steps, parameters, loaded, chain: None, budget: run.budget, position: 0 })
     }
 
     /// Returns the iteration and the index that a task of the round has if each iteration has B tasks.
@@ -60,7 +69,8 @@ impl LocalSteps {
     /// Returns the parameters of the round, and those of a worker at them that has taken no steps.
     fn fresh(&self, sizes: TensorSizes) -> (Arc<Vec<f32>>, LocalParameters) {
         let format = WireFormat::F32Exact;
-        (self.base.clone(), LocalParameters::new(self.steps.clone(), sizes, format, self.base.clone()))
+        let base = self.loaded.1.clone();
+        (base.clone(), LocalParameters::new(self.steps.clone(), sizes, format, base))
     }
 }
 
@@ -70,10 +80,13 @@ impl Worker<'_> {
     }
 
     /// Loads the parameters of an iteration.
-    pub(super) fn load(&mut self, parameters: Arc<Vec<f32>>) {
-        self.learner.load(&parameters);
-        if let Some(local) = &mut self.local {
-            local.base = parameters;
+    pub(super) fn load(&mut self, iteration: Iteration, parameters: Arc<Vec<f32>>) {
+        let Some(local) = &mut self.local else { return self.learner.load(&parameters) };
+        local.loaded = (iteration, parameters.clone());
+        if let Some(chain) = local.chain.as_mut().filter(|chain| chain.is_ahead && chain.iteration == iteration) {
+            chain.is_ahead = false;
+            local.parameters.move_to(parameters);
+            self.load_own();
         }
     }
 
@@ -116,9 +129,15 @@ impl Worker<'_> {
             }
         }
         let local = self.local();
+        let (loaded, parameters) = local.loaded.clone();
+        let is_ahead = loaded != iteration;
+        // Steps that no difference includes are dropped with the parameters of the round.
+        let goes_on = is_ahead && local.chain.as_ref().is_some_and(|chain| chain.iteration == loaded);
+        let base = if goes_on { local.parameters.values().to_vec().into() } else { parameters };
         local.position = position;
-        local.parameters.begin(local.base.clone());
-        local.chain = Some(Chain { iteration, round, tasks: TaskRanges::default() });
+        local.parameters.begin(base);
+        let (tasks, leases) = (TaskRanges::default(), BTreeSet::new());
+        local.chain = Some(Chain { iteration, round, tasks, leases, is_ahead });
         self.load_own();
         Ok(())
     }
@@ -133,8 +152,16 @@ impl Worker<'_> {
             self.load_own();
         } else if let Some(chain) = &mut local.chain {
             chain.tasks.insert(lease.tasks);
+            chain.leases.insert(lease.id);
         }
         computed
+    }
+
+    /// Drops a chain of which no lease is left, as when an iteration that began ahead is given up.
+    pub(super) fn drop_steps(&mut self, lease: LeaseId) {
+        if let Some(local) = &mut self.local {
+            local.chain.take_if(|chain| chain.leases.remove(&lease) && chain.leases.is_empty());
+        }
     }
 
     fn steps(&mut self, lease: &Lease) -> Result<ComputedLease, Stop> {
@@ -148,6 +175,7 @@ impl Worker<'_> {
             times.outlasted += u64::from(measured.is_outlasted);
             losses.push(measured.loss);
         }
+        times.ahead = self.local().chain.as_ref().is_some_and(|chain| chain.is_ahead);
         let computed = ComputedLease { lease: lease.id, times, losses };
         if self.cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(computed) }
     }

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use ata_data::DataError;
 use ata_learn::TaskGradient;
 use ata_sums::{InnerSteps, LearningRate, Optimizer, Rule};
@@ -16,10 +18,14 @@ struct Scripted {
     loss: f64,
     /// The number of gradients after which this flag is set.
     cancels: Option<(usize, CancelFlag)>,
+    /// The parameters that were loaded last.
+    loaded: Arc<Mutex<Vec<f32>>>,
 }
 
 impl Learner for Scripted {
-    fn load(&mut self, _parameters: &[f32]) {}
+    fn load(&mut self, parameters: &[f32]) {
+        *self.loaded.lock().unwrap() = parameters.to_vec();
+    }
 
     fn warm_up(&mut self, _largest: u64) -> Result<(), LearnerError> {
         Ok(())
@@ -207,7 +213,7 @@ fn local_session(learner: Scripted, momentum: f64, last: Option<LocalSteps>) -> 
     let optimizer = Optimizer { rule, ..Optimizer::default() };
     let steps = InnerSteps { optimizer, learning_rate: LearningRate::constant(1.0), difference_bits: 8 };
     let thread = Thread::with(learner, Some(steps), last);
-    thread.compute.push(Job::Load(vec![8.0].into()));
+    thread.compute.push(Job::Load(ITERATION, vec![8.0].into()));
     thread
 }
 
@@ -232,6 +238,49 @@ fn leases_that_are_asked_for_together_are_a_chain_of_steps() {
         panic!("steps cannot be taken again")
     };
     assert!(reason.contains("no longer there"), "{reason}");
+}
+
+/// Each step is in one difference, and the worker is where it has moved from the parameters that arrived last.
+#[test]
+fn steps_that_are_taken_ahead_count_in_the_next_round() {
+    let (on, learner) = (CancelFlag::default(), Scripted::default());
+    let mut thread = local_thread(learner.clone());
+    thread.lease_in(0, 0, 1, &CancelFlag::default());
+    thread.ask(1, &[0], &on, None);
+    assert_eq!(thread.vector(), (1, value(0), 1));
+    let next = |id: u64, first: u64| {
+        let lease = Lease { id: LeaseId(id), iteration: ITERATION.next(), tasks: TaskRange::single(first), own: None };
+        thread.compute_lease(lease, 0, 1, &CancelFlag::default());
+    };
+    next(7, 1);
+    thread.compute.push(Job::Load(ITERATION.next(), vec![3.0].into()));
+    next(8, 2);
+    let tasks = [1, 2].into_iter().map(TaskRange::single).collect();
+    let request = VectorRequest { id: VectorId(2), iteration: ITERATION.next(), tasks, ..VectorRequest::default() };
+    thread.compute.push(Job::Collect { request, withdrawn: on.clone(), units: None });
+    assert_eq!(thread.vector(), (2, 2.0 * total(&[1, 2]), 2));
+    assert_eq!(*learner.loaded.lock().unwrap(), [3.0 - total(&[1, 2])]);
+}
+
+/// What was begun ahead and given up is in no difference.
+#[test]
+fn steps_that_are_given_up_are_dropped_with_the_next_parameters() {
+    let on = CancelFlag::default();
+    let mut thread = local_thread(Scripted::default());
+    thread.lease_in(0, 0, 1, &CancelFlag::default());
+    thread.ask(1, &[0], &on, None);
+    thread.vector();
+    for id in [7, 8] {
+        let tasks = TaskRange::single(1);
+        let ahead = Lease { id: LeaseId(id), iteration: ITERATION.next(), tasks, own: None };
+        thread.compute_lease(ahead, 0, 1, &CancelFlag::default());
+        thread.compute.push(Job::Discard(LeaseId(7)));
+    }
+    thread.compute.push(Job::Load(ITERATION.next(), vec![3.0].into()));
+    let tasks = TaskRange::single(1).into();
+    let request = VectorRequest { id: VectorId(2), iteration: ITERATION.next(), tasks, ..VectorRequest::default() };
+    thread.compute.push(Job::Collect { request, withdrawn: on.clone(), units: None });
+    assert_eq!(thread.vector(), (2, value(1), 1), "the same task again is one step");
 }
 
 /// With a budget of 8, the tasks after 13 others are the last three of the second iteration, and the first ones of the third.

@@ -147,12 +147,18 @@ impl ActiveSession<'_> {
             self.rounds += 1;
             self.asked.push(AskedVector { request, of: Some(lease.id), withdrawn: CancelFlag::default() });
         }
-        if self.loaded == Some(lease.iteration) {
+        if self.may_begin(lease.iteration) {
             self.give(assignment, round);
         } else {
             self.waits_since.get_or_insert_with(Instant::now);
             self.waiting.push((assignment, round));
         }
+    }
+
+    /// Returns whether tasks of an iteration may begin: with its parameters or, if they are local steps, with those of the one before.
+    fn may_begin(&self, iteration: Iteration) -> bool {
+        let goes_on = || self.welcome.run.inner_steps.is_some() && self.loaded.map(Iteration::next) == Some(iteration);
+        self.loaded == Some(iteration) || goes_on()
     }
 
     fn give(&mut self, Assignment { lease, position, .. }: Assignment, round: u64) {
@@ -212,7 +218,26 @@ impl ActiveSession<'_> {
     /// Loads parameters, and computes the leases that waited for them.
     fn loads(&mut self, iteration: Iteration, values: Arc<Vec<f32>>) {
         self.loaded = Some(iteration);
-        self.compute.push(Job::Load(values));
+        self.compute.push(Job::Load(iteration, values));
+        self.give_waiting(iteration);
+        for asked in self.asked.extract_if(.., |asked| asked.request.iteration < iteration) {
+            self.compute.cancel(&asked.withdrawn);
+        }
+        for asked in &self.asked {
+            // Other vectors are ordered with their leases.
+            if asked.of.is_none() && asked.request.iteration == iteration {
+                self.order(asked);
+            }
+        }
+        // The difference of this iteration is made before steps of the next one are taken.
+        self.give_waiting(iteration.next());
+    }
+
+    /// Computes the leases of an iteration that waited for parameters, if they may begin.
+    fn give_waiting(&mut self, iteration: Iteration) {
+        if !self.may_begin(iteration) {
+            return;
+        }
         for (assignment, round) in std::mem::take(&mut self.waiting) {
             let lease = &assignment.lease;
             match lease.iteration.cmp(&iteration) {
@@ -228,15 +253,6 @@ impl ActiveSession<'_> {
                     self.give(assignment, round);
                 }
                 cmp::Ordering::Greater => self.waiting.push((assignment, round)),
-            }
-        }
-        for asked in self.asked.extract_if(.., |asked| asked.request.iteration < iteration) {
-            self.compute.cancel(&asked.withdrawn);
-        }
-        for asked in &self.asked {
-            // Other vectors are ordered with their leases.
-            if asked.of.is_none() && asked.request.iteration == iteration {
-                self.order(asked);
             }
         }
     }

@@ -91,7 +91,7 @@ impl Race {
 }
 
 impl Mode {
-    /// Creates the mode of a decision. `copies` is [`EngineConfig::copies`](super::EngineConfig::copies).
+    /// Creates the mode of a decision. `copies` says whether several workers may compute the same tasks.
     pub(super) fn new(decision: &Decision, copies: bool) -> Self {
         let allocated = decision.allocation.some().map(|(_, tasks)| tasks).sum();
         let first = |take, end| Wanted::First { take, taken: 0, end };

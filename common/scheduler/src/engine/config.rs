@@ -34,8 +34,9 @@ pub struct EngineConfig {
     /// Overcommitment, at least 0: the share of tasks that a barrier policy allocates beyond B. The first B results
     /// make the step and the rest is cancelled, which trades wasted work for speed.
     pub overcommit: f64,
-    /// Whether policies may have late tasks computed by a second worker. Local steps of two workers are not the same.
-    pub copies: bool,
+    /// Whether tasks are local steps. No task is then computed by a second worker, since its step would be another one, and workers go on
+    /// with the next iteration while the differences of the last one travel.
+    pub takes_local_steps: bool,
     /// Limits that end the run earlier.
     pub limits: Limits,
 }
@@ -68,7 +69,7 @@ impl Default for EngineConfig {
             verify: None,
             seed: 0,
             overcommit: 0.0,
-            copies: true,
+            takes_local_steps: false,
             limits: Limits::default(),
         }
     }

@@ -141,12 +141,15 @@ pub enum Effect {
         decision: Arc<Decision>,
     },
     /// Send a worker a lease, and with it the request for the [collection of its own](Lease::own), if it has one. A worker computes its
-    /// leases in the order in which they were assigned.
+    /// leases in the order in which they were assigned. Local steps may be assigned before their iteration begins, while workers still have
+    /// the parameters of the last one.
     Assign {
         /// The worker.
         worker: WorkerId,
         /// The lease.
         lease: Lease,
+        /// The number of tasks of the run before those of its iteration.
+        position: u64,
     },
     /// Have a worker send bytes that no step waits for, and report [`Observed::Probed`] if they arrive. This can be skipped if the
     /// worker is still sending those of an earlier probe.

@@ -28,6 +28,15 @@ impl AcceptedResult {
     }
 }
 
+/// Returns the seconds for which the worker computed that computed for longest.
+pub(super) fn longest_busy_s<'a>(results: impl IntoIterator<Item = &'a AcceptedResult>) -> f64 {
+    let mut of_workers: BTreeMap<WorkerId, f64> = BTreeMap::new();
+    for result in results {
+        *of_workers.entry(result.worker).or_default() += result.busy_s;
+    }
+    of_workers.into_values().fold(0.0, f64::max)
+}
+
 /// A lease that its worker no longer holds.
 #[derive(Debug)]
 pub(super) struct EndedLease {

@@ -12,11 +12,15 @@ impl Engine {
                 collecting.left.insert(worker);
                 collecting.recover(shared)
             });
+            if let Some(ahead) = &mut self.shared.ahead {
+                ahead.left.insert(worker);
+            }
         }
     }
 
     pub(super) fn given_back(&mut self, worker: WorkerId, lease: LeaseId) -> Result<(), Refusal> {
         let ended = self.shared.give_back(worker, lease)?;
+        let Some(ended) = self.shared.recompute_ahead(worker, ended, false) else { return Ok(()) };
         self.collect(|collecting, shared| {
             collecting.withdraw(shared, worker, lease);
             collecting.recompute(shared, worker, ended, false);
@@ -31,7 +35,8 @@ impl Engine {
         let phase = &*phase;
         let owes = |worker: &WorkerId| {
             let collects = matches!(phase, Phase::Collecting(collecting) if collecting.awaits(*worker));
-            collects || !shared.leases.is_free(*worker) || shared.is_sending(*worker)
+            let collects_next = || shared.ahead.as_ref().is_some_and(|ahead| ahead.awaits(*worker));
+            collects || collects_next() || !shared.leases.is_free(*worker) || shared.is_sending(*worker)
         };
         let free: Vec<WorkerId> = shared.roster.leaving().iter().filter(|worker| !owes(worker)).collect();
         for worker in free {

@@ -31,6 +31,7 @@
 //! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`
 //! - `shared`: the state that all phases share, and what happens to it in each of them
 //! - `collect`: which results make a step, and which tasks are handed out for it; `downloads`: who waits for parameters
+//! - `ahead`: the next iteration of local steps, which begins while differences travel
 //! - `leaving`: workers that finish what they have begun, and go
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
@@ -39,6 +40,7 @@
 //! - `view`: what a policy sees within an iteration, and what it can do; `copies`: tasks that several workers compute
 //! - `saved`: everything that outlives the process, as plain data
 
+mod ahead;
 mod collect;
 mod config;
 mod copies;
@@ -159,6 +161,7 @@ impl Engine {
         self.shared.now_s = now_s;
         std::mem::swap(&mut self.shared.effects, effects);
         let handled = handle(self);
+        self.go_on();
         self.let_leave();
         std::mem::swap(&mut self.shared.effects, effects);
         handled
@@ -166,10 +169,12 @@ impl Engine {
 
     /// Returns the time at which to send [`Event::Timeout`] if nothing happens before, in seconds since the run began.
     pub fn poll_timeout(&mut self) -> Option<f64> {
-        let Shared { leases, roster, failures, .. } = &mut self.shared;
-        let ask_again_s = match &self.phase {
+        let Shared { leases, roster, failures, ahead, .. } = &mut self.shared;
+        let ask_again_s = match (&self.phase, ahead) {
             // The policy is not asked during a pause.
-            Phase::Collecting(collecting) if !failures.is_pause() => collecting.ask_again_s(),
+            _ if failures.is_pause() => None,
+            (_, Some(ahead)) => ahead.ask_again_s(),
+            (Phase::Collecting(collecting), None) => collecting.ask_again_s(),
             _ => None,
         };
         let times = [leases.next_deadline_s(), roster.next_rest_end_s(), ask_again_s, failures.paused_until_s];
@@ -258,6 +263,7 @@ impl Engine {
             Phase::Between(_) => self.start(),
             _ => self.collect(|collecting, shared| collecting.worker_joined(shared, worker)),
         }
+        self.ahead(|ahead, shared| ahead.worker_joined(shared, worker));
     }
 
     fn lose(&mut self, worker: WorkerId) {
@@ -280,23 +286,12 @@ impl Engine {
         }
     }
 
-    fn violation(&mut self, worker: WorkerId) {
-        if !self.shared.roster.present().contains(worker) {
-            return;
-        }
-        self.shared.violation(worker);
-        match &mut self.phase {
-            Phase::Collecting(_) => self.collect(|collecting, shared| {
-                if collecting.expel_if_due(shared, worker) { collecting.recover(shared) } else { Flow::Continue(()) }
-            }),
-            Phase::Between(_) | Phase::Committing(_) => drop(self.shared.expel_if_due(worker)),
-            Phase::Over { .. } => {}
-        }
-    }
-
     fn lease_done(&mut self, worker: WorkerId, lease: LeaseId, busy_s: &[f64], waited_s: f64) -> Result<(), Refusal> {
         let result = self.shared.accept(worker, lease, busy_s, waited_s)?;
         match &self.phase {
+            _ if self.shared.is_ahead(result.lease.iteration) => {
+                self.ahead(|ahead, shared| ahead.lease_done(shared, result));
+            }
             Phase::Collecting(collecting) if !collecting.is_asynchronous() => {
                 self.collect(|collecting, shared| collecting.lease_done(shared, result));
             }
@@ -307,6 +302,7 @@ impl Engine {
     }
 
     fn failed(&mut self, worker: WorkerId, ended: EndedLease) {
+        let Some(ended) = self.shared.recompute_ahead(worker, ended, true) else { return self.expel_if_due(worker) };
         match &mut self.phase {
             Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended)),
             Phase::Committing(committing) => {
@@ -376,25 +372,6 @@ impl Engine {
         } else {
             self.collect(Collecting::resume);
         }
-    }
-
-    fn evict_overdue(&mut self) {
-        for (worker, silent_s) in self.shared.leases.overdue(self.shared.now_s) {
-            let lost = self.shared.evict(worker, silent_s);
-            match &mut self.phase {
-                Phase::Collecting(_) => {
-                    self.collect(|collecting, shared| collecting.worker_evicted(shared, worker, lost));
-                }
-                Phase::Committing(committing) => {
-                    if let Some(hung) = lost.first() {
-                        committing.failed(&self.shared, worker, hung.lease.tasks);
-                    }
-                }
-                Phase::Between(_) | Phase::Over { .. } => {}
-            }
-            if matches!(self.phase, Phase::Over { .. }) {
-                return;
-            }
-        }
+        self.ahead(Collecting::resume);
     }
 }

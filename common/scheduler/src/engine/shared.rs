@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::downloads::Downloads;
 use super::failures::FailureStreak;
 use super::noise::NoiseScale;
+use super::phase::Collecting;
 use super::task_count::TaskCount;
 use super::{
     AcceptedResult, Effect, EmployedWorkers, EndedLease, EngineConfig, LeaseTime, Leases, Priors, Refusal, Roster,
@@ -54,6 +55,8 @@ pub(super) struct Shared {
     pub(super) noise: NoiseScale,
     /// The number of tasks, once an iteration has begun, if the engine chooses it.
     pub(super) task_count: Option<TaskCount>,
+    /// The iteration after the current one, if it is local steps that have begun.
+    pub(super) ahead: Option<Box<Collecting>>,
     /// The waste of the iteration that is committed next.
     pub(super) waste: Waste,
     /// The number of results that arrived for the iteration that is committed next.
@@ -92,6 +95,7 @@ impl Shared {
             ledger: Ledger::default(),
             noise: NoiseScale::default(),
             task_count: None,
+            ahead: None,
             waste: Waste::default(),
             results: 0,
             sent: BTreeMap::new(),
@@ -187,7 +191,7 @@ impl Shared {
             self.end_unfinished(worker, ended, TaskOutcome::Lost);
         }
         lost.extend(self.drop_sent(worker, TaskOutcome::Lost));
-        lost
+        self.lose_ahead(worker, lost)
     }
 
     /// Ends the leases whose results a worker was sending, with `outcome`, and returns them.

@@ -37,33 +37,45 @@ pub(super) struct TaskCount {
     #[serde(skip)]
     before: Option<u64>,
     measured: RoundTimes,
-    /// The last iteration, whose time ends when the next one begins.
+    /// The time at which the last iteration began.
     #[serde(skip)]
-    last: Option<LastIteration>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct LastIteration {
-    tasks: u64,
-    started_s: f64,
-    /// Seconds for which the worker computed that computed for longest.
-    busy_s: f64,
+    began_s: Option<f64>,
+    /// The number of its tasks, once they are computed, and the seconds for which the worker computed that computed for longest. Its time
+    /// ends when the next one begins.
+    #[serde(skip)]
+    computed: Option<(u64, f64)>,
+    /// Seconds of the last exchange while workers went on with the next iteration.
+    #[serde(skip)]
+    beside_s: f64,
 }
 
 impl TaskCount {
     /// Begins with so many tasks.
     pub(super) fn new(tasks: u64) -> Self {
-        Self { tasks, kept: KEPT, before: None, measured: RoundTimes::default(), last: None }
+        Self {
+            tasks,
+            kept: KEPT,
+            before: None,
+            measured: RoundTimes::default(),
+            began_s: None,
+            computed: None,
+            beside_s: 0.0,
+        }
     }
 
-    /// An iteration that began at `started_s` was committed.
-    pub(super) fn committed(&mut self, tasks: u64, started_s: f64, busy_s: f64) {
-        self.last = Some(LastIteration { tasks, started_s, busy_s });
+    /// All tasks of the iteration that began last are computed. The worker that computed for longest did so for `busy_s` seconds.
+    pub(super) fn computed(&mut self, tasks: u64, busy_s: f64) {
+        self.computed = Some((tasks, busy_s));
+    }
+
+    /// An exchange took so many seconds while workers went on with the next iteration.
+    pub(super) fn exchanged(&mut self, seconds: f64) {
+        self.beside_s = seconds;
     }
 
     /// The run waits for workers, so that the time of the last iteration says nothing.
     pub(super) fn interrupt(&mut self) {
-        self.last = None;
+        self.computed = None;
     }
 
     /// Returns the number of tasks of an iteration that begins now, given the noise scale, if it is known.
@@ -110,9 +122,11 @@ impl TaskCount {
 
     /// Measures the last iteration.
     fn measure(&mut self, now_s: f64) {
-        if let Some(LastIteration { tasks, started_s, busy_s }) = self.last.take().filter(|last| last.busy_s > 0.0) {
-            let exchange_s = (now_s - started_s - busy_s).max(0.0);
-            self.measured.add(RoundTime { tasks_per_s: tasks as f64 / busy_s, exchange_s, beside_s: 0.0 });
+        let (began_s, beside_s) = (self.began_s.replace(now_s), std::mem::take(&mut self.beside_s));
+        let computed = self.computed.take().filter(|(_, busy_s)| *busy_s > 0.0);
+        if let Some(((tasks, busy_s), began_s)) = computed.zip(began_s) {
+            let exchange_s = (now_s - began_s - busy_s).max(0.0);
+            self.measured.add(RoundTime { tasks_per_s: tasks as f64 / busy_s, exchange_s, beside_s });
         }
     }
 
@@ -155,7 +169,7 @@ mod tests {
         let each = exchange_s.iter().map(|exchange_s| {
             let tasks = length.next(Iteration::FIRST, now_s, None, &UP_TO_960);
             let busy_s = tasks as f64 / tasks_per_s;
-            length.committed(tasks, now_s, busy_s);
+            length.computed(tasks, busy_s);
             now_s += busy_s + exchange_s;
             tasks
         });
@@ -181,7 +195,7 @@ mod tests {
         length.interrupt();
         assert_eq!(length.next(Iteration::FIRST, 1e6, None, &UP_TO_960), 180);
         // A clock may measure zero.
-        length.committed(180, 1e6, 0.0);
+        length.computed(180, 0.0);
         assert_eq!((length.next(Iteration::FIRST, 2e6, None, &UP_TO_960), length.is_valid()), (180, true));
         assert_eq!(length.next(Iteration::FIRST, 2e6, None, &TaskChoice { most: 100, ..UP_TO_960 }), 100);
     }
@@ -193,7 +207,7 @@ mod tests {
             let mut count = TaskCount::new(first);
             // Times do not matter.
             let mut next = |step| {
-                count.committed(1, step, 1.0);
+                count.computed(1, 1.0);
                 count.next(Iteration::FIRST, 9.0 * step, noise, &choice)
             };
             [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].map(&mut next)
@@ -215,7 +229,7 @@ mod tests {
         let mut run = |noise: Option<f64>, is_saved: bool| {
             let mut steps = (0..60).map(|_| {
                 let tasks = count.next(Iteration::FIRST, now_s, noise, &choice);
-                count.committed(tasks, now_s, tasks as f64 / 100.0);
+                count.computed(tasks, tasks as f64 / 100.0);
                 now_s += tasks as f64 / 100.0 + 0.04;
                 let has_changed = count.choose(noise, None, &choice);
                 if has_changed && !is_saved {
@@ -240,7 +254,8 @@ mod tests {
         let choice = TaskChoice { rule: TaskRule::Goodput, least: 2, most: 128, rate: RateScaling::Constant };
         let means = [0.02, 0.04, 0.08, 0.16];
         let mut count = TaskCount::new(16);
-        count.committed(16, 0.0, 0.18);
+        count.began_s = Some(0.0);
+        count.computed(16, 0.18);
         count.measure(0.192);
         let mut next = || {
             count.kept = KEPT;

@@ -1,11 +1,52 @@
 //! Failures of single workers. Workers that fail rest, longer each time, and are expelled if they fail too often.
 
-use super::{Effect, EndedLease, Shared};
+use super::phase::{Flow, Phase};
+use super::{Effect, EndedLease, Engine, Shared};
 use ata_types::WorkerId;
 
 /// The number of mismatched results after which a worker is expelled. One may be due to a flipped bit, but a correct machine does
 /// not have three of them in a run.
 const MAX_MISMATCHES: u32 = 3;
+
+impl Engine {
+    pub(super) fn violation(&mut self, worker: WorkerId) {
+        if !self.shared.roster.present().contains(worker) {
+            return;
+        }
+        self.shared.violation(worker);
+        self.expel_if_due(worker);
+    }
+
+    pub(super) fn expel_if_due(&mut self, worker: WorkerId) {
+        match &mut self.phase {
+            Phase::Collecting(_) => self.collect(|collecting, shared| {
+                if collecting.expel_if_due(shared, worker) { collecting.recover(shared) } else { Flow::Continue(()) }
+            }),
+            Phase::Between(_) | Phase::Committing(_) => drop(self.shared.expel_if_due(worker)),
+            Phase::Over { .. } => {}
+        }
+    }
+
+    pub(super) fn evict_overdue(&mut self) {
+        for (worker, silent_s) in self.shared.leases.overdue(self.shared.now_s) {
+            let lost = self.shared.evict(worker, silent_s);
+            match &mut self.phase {
+                Phase::Collecting(_) => {
+                    self.collect(|collecting, shared| collecting.worker_evicted(shared, worker, lost));
+                }
+                Phase::Committing(committing) => {
+                    if let Some(hung) = lost.first() {
+                        committing.failed(&self.shared, worker, hung.lease.tasks);
+                    }
+                }
+                Phase::Between(_) | Phase::Over { .. } => {}
+            }
+            if matches!(self.phase, Phase::Over { .. }) {
+                return;
+            }
+        }
+    }
+}
 
 impl Shared {
     /// Records that a worker failed, which took it `lost_s` seconds, and lets it rest. Returns `false` if it rests already. `uncomputable`

@@ -235,12 +235,14 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         // The first leases of an iteration arrive with its parameters.
         let arrives = if self.begins { now } else { now + self.latency() };
         let parameters = &mut self.parameters[worker.slot()];
-        let has_them = *parameters >= Some(lease.iteration);
+        // Local steps of the next iteration begin where the worker is.
+        let needed = Some(lease.iteration.min(self.iteration));
+        let has_them = *parameters >= needed;
         let ready = if has_them { arrives } else { arrives + self.links.download(worker) };
         if ready > arrives {
             self.waits.insert(lease.id, ready - arrives);
         }
-        *parameters = (*parameters).max(Some(lease.iteration));
+        *parameters = (*parameters).max(needed);
         self.workers.assign_from(now, ready, worker, lease);
     }
 

@@ -56,8 +56,14 @@ fn run(
     let times = LawTimes::new(&laws, workers, 1).unwrap();
     let mut simulation = Simulation { links, changes, ..Simulation::new(workers, times) };
     let min_workers = simulation.present_at_first();
-    let config =
-        EngineConfig { budget, iterations: iterations as u64, min_workers, rest_s: 1.0, ..EngineConfig::default() };
+    let config = EngineConfig {
+        budget,
+        iterations: iterations as u64,
+        min_workers,
+        rest_s: 1.0,
+        takes_local_steps: links.is_some_and(|links| links.whole),
+        ..EngineConfig::default()
+    };
     let mut clock = Clock::default();
     simulation.run(&mut Engine::new(config, policy), &mut clock).unwrap();
     clock.0
@@ -120,16 +126,25 @@ fn a_step_ends_with_its_last_vector() {
 }
 
 /// The vector and the parameters each take 3 more, and so do a report and the request that follows it, if it is open who computes what.
-/// Parameters that follow a whole vector take their own time as well.
 #[test]
 fn messages_take_time() {
     let far = Links { latency: 3.0, ..LINKS };
-    let [whole, far_and_whole] = [LINKS, far].map(|links| Links { whole: true, ..links });
-    for (links, expected) in [(far, [41.0, 36.0]), (whole, [40.0, 35.0]), (far_and_whole, [46.0, 41.0])] {
-        let found = fixed(&[1, 1], &[20.0; 2], Some(links), Vec::new());
-        assert_close(&found[..2], &expected, &format!("{links:?}"));
-    }
+    assert_close(&fixed(&[1, 1], &[20.0; 2], Some(far), Vec::new())[..2], &[41.0, 36.0], "equal shares");
     assert_close(&named("gta", (1, 3), &[20.0, 30.0], far)[1..], &[42.0; 2], "pull");
+}
+
+/// Vectors take 10 after local steps, and then parameters 5, while workers go on. The next vectors wait for the parameters. Between two rounds,
+/// workers wait for a report and for their next leases.
+#[test]
+fn local_steps_go_on_while_vectors_travel() {
+    let whole = Links { whole: true, ..LINKS };
+    for (links, task, expected) in [
+        (whole, 20.0, [40.0, 20.0, 20.0]),
+        (whole, 5.0, [25.0, 15.0, 15.0]),
+        (Links { latency: 3.0, ..whole }, 20.0, [46.0, 26.0, 26.0]),
+    ] {
+        assert_close(&fixed(&[1, 1], &[task; 2], Some(links), Vec::new()), &expected, &format!("{task}, {links:?}"));
+    }
 }
 
 /// Two workers have computed their tasks by 7. In shards, the sums arrive by 17, and parameters would arrive by 19.5; in a star, both

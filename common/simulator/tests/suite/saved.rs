@@ -78,7 +78,9 @@ impl Observer for Log<'_> {
             Effect::Committed { cost, must_save } => {
                 Effect::Committed { cost: IterationCost { tasks_wasted: 0, ..*cost }, must_save: *must_save }
             }
-            Effect::Assign { worker, lease } => Effect::Assign { worker: *worker, lease: unnumbered(lease) },
+            Effect::Assign { worker, lease, position } => {
+                Effect::Assign { worker: *worker, lease: unnumbered(lease), position: *position }
+            }
             Effect::End { worker, lease, outcome, time } => {
                 Effect::End { worker: *worker, lease: unnumbered(lease), outcome: *outcome, time: *time }
             }

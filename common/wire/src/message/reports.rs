@@ -31,19 +31,21 @@ pub struct LeaseTimes {
     pub outlasted: u64,
     /// Seconds that the worker waited for the parameters of the iteration, with the first lease that it could then begin; otherwise 0.
     pub waited_s: f64,
+    /// Whether the worker did not have these parameters yet, and its local steps went on from where it was.
+    pub ahead: bool,
 }
 
 impl ComputedLease {
     pub(super) fn into_wire(self) -> proto::ComputedLease {
-        let Self { lease, times: LeaseTimes { busy_s, outlasted, waited_s }, losses } = self;
-        proto::ComputedLease { lease: lease.0, busy_s, losses, outlasted, waited_s }
+        let Self { lease, times: LeaseTimes { busy_s, outlasted, waited_s, ahead }, losses } = self;
+        proto::ComputedLease { lease: lease.0, busy_s, losses, outlasted, waited_s, ahead }
     }
 
     pub(super) fn from_wire(computed: proto::ComputedLease) -> Result<Self, WireError> {
-        let proto::ComputedLease { lease, busy_s, losses, outlasted, waited_s } = computed;
+        let proto::ComputedLease { lease, busy_s, losses, outlasted, waited_s, ahead } = computed;
         at_most("number of times", busy_s.len() as u64, MAX_LEASE_TASKS)?;
         as_many("number of losses", losses.len(), busy_s.len(), "one for each time")?;
-        Ok(Self { lease: LeaseId(lease), times: LeaseTimes { busy_s, outlasted, waited_s }, losses })
+        Ok(Self { lease: LeaseId(lease), times: LeaseTimes { busy_s, outlasted, waited_s, ahead }, losses })
     }
 }
 

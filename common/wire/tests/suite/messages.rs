@@ -73,7 +73,7 @@ fn what_a_worker_says_arrives() {
         device: "CPU, 8 cores".into(),
         version: "0.1.0".into(),
     };
-    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1, waited_s: 0.125 };
+    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1, waited_s: 0.125, ahead: true };
     let member = |fault| MemberReport { place: MAX_SHARDS - 1, bytes: 7, seconds: 0.5, waiting_s: 1e9, fault };
     let figures = BatchFigures {
         samples: u64::MAX,
@@ -477,7 +477,7 @@ fn the_largest_messages_have_room() {
     }
     let computed = |entries| ComputedLease {
         lease: LeaseId(u64::MAX),
-        times: LeaseTimes { busy_s: vec![0.1; entries], outlasted: u64::MAX, waited_s: f64::MAX },
+        times: LeaseTimes { busy_s: vec![0.1; entries], outlasted: u64::MAX, waited_s: f64::MAX, ahead: true },
         losses: vec![0.1; entries],
     };
     // The first lease has the rest of the entries.

@@ -131,6 +131,14 @@ impl Sessions {
         self.by_token.values_mut().for_each(|session| session.send_again(current));
     }
 
+    /// Sends the parameters and the units of an iteration that begins to the workers that have begun it ahead.
+    pub(crate) fn begin(&mut self, parameters: &ParameterSet, units: Option<&Units>) {
+        for session in self.by_token.values_mut().filter(|session| session.is_ahead(parameters.iteration)) {
+            session.bring_up_to(parameters, units);
+            self.dirty.push(session.worker);
+        }
+    }
+
     pub(crate) fn send(&mut self, worker: WorkerId, message: ToWorker) {
         if let Some(session) = self.addressed(worker) {
             session.outbox.push(message);

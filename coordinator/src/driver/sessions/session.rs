@@ -191,14 +191,22 @@ impl Session {
         reading.into_iter().chain(self.due.iteration()).min()
     }
 
-    /// Adds a lease to the next message, and sends the parameters and the units of its iteration if the worker does not have
-    /// them.
+    /// Adds a lease to the next message, and sends the parameters and the units of the current iteration if the worker does not have
+    /// them. The lease may be one of the next iteration, if it is local steps.
     pub(crate) fn assign(&mut self, assignment: Assignment, parameters: &ParameterSet, units: Option<&Units>) {
         let lease = assignment.lease;
-        debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
         self.worked = Some(lease.iteration);
         self.given = Some((self.given.map_or(lease.id, |(first, _)| first), lease.id));
+        self.bring_up_to(parameters, units);
+        match self.outbox.last_mut() {
+            Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
+            _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
+        }
+    }
+
+    /// Sends the parameters and the units of the current iteration, if the worker does not have them.
+    pub(crate) fn bring_up_to(&mut self, parameters: &ParameterSet, units: Option<&Units>) {
         let iteration = parameters.iteration;
         // A worker that was sent the next set ahead still holds this one, until the next set is complete.
         if self.sent < Some(iteration) {
@@ -207,10 +215,11 @@ impl Session {
         if let Some(units) = units {
             self.send_units(iteration, units);
         }
-        match self.outbox.last_mut() {
-            Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
-            _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
-        }
+    }
+
+    /// Returns whether the worker has leases of an iteration that is about to begin.
+    pub(crate) fn is_ahead(&self, iteration: Iteration) -> bool {
+        self.leases > 0 && self.worked == Some(iteration)
     }
 
     /// Sends the units of an iteration, if the worker does not have them.

@@ -1,6 +1,6 @@
 //! Tests local steps: workers that train by themselves, and whose parameters are averaged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,9 +46,18 @@ struct Repetition {
     learner: Box<dyn Learner>,
     state: TrainingState,
     own: BTreeMap<WorkerId, LocalParameters>,
+    /// The parameters of the round before, and its workers.
+    before: (Arc<Vec<f32>>, BTreeSet<WorkerId>),
     settings: Settings,
     /// The number of tasks before the round.
     position: u64,
+}
+
+/// The tasks of a lease, and whether its worker did not have the parameters of the round yet.
+#[derive(Default)]
+struct Steps {
+    tasks: Vec<u64>,
+    ahead: bool,
 }
 
 impl Repetition {
@@ -64,15 +73,26 @@ impl Repetition {
             budget: settings.choice.as_ref().map_or(settings.budget, |choice| choice.most),
         };
         let state = TrainingState::new(config, model.initial_parameters(1).unwrap());
-        Self { learner, state, own: BTreeMap::new(), settings: settings.clone(), position: 0 }
+        Self {
+            learner,
+            state,
+            own: BTreeMap::new(),
+            before: Default::default(),
+            settings: settings.clone(),
+            position: 0,
+        }
     }
 
     fn sizes(&self) -> TensorSizes {
         self.state.config().sizes.clone()
     }
 
+    fn base(&self) -> Arc<Vec<f32>> {
+        Arc::new(self.state.working_parameters().to_vec())
+    }
+
     fn worker(&self) -> LocalParameters {
-        let base = Arc::new(self.state.working_parameters().to_vec());
+        let base = self.base();
         LocalParameters::new(self.settings.inner_steps.clone().unwrap(), self.sizes(), self.settings.format, base)
     }
 
@@ -83,8 +103,30 @@ impl Repetition {
         own.step(began, self.learner.gradient(iteration, index).unwrap().gradient).unwrap();
     }
 
-    /// Repeats a round, in which each worker takes steps of these tasks, by lease.
-    fn round(&mut self, tasks: &BTreeMap<(WorkerId, LeaseId), Vec<u64>>) {
+    /// Takes a worker's steps of a round, and returns how many.
+    fn steps_of(&mut self, worker: WorkerId, own: &mut LocalParameters, leases: &[&Steps]) -> u64 {
+        let base = self.base();
+        let mut is_ahead = leases[0].ahead;
+        let goes_on = self.before.1.contains(&worker);
+        own.begin(match is_ahead {
+            true if goes_on => Arc::new(own.values().to_vec()),
+            true => self.before.0.clone(),
+            false => base.clone(),
+        });
+        for lease in leases {
+            if std::mem::replace(&mut is_ahead, lease.ahead) && !lease.ahead {
+                own.move_to(base.clone());
+            }
+            lease.tasks.iter().for_each(|task| self.step(own, *task));
+        }
+        if is_ahead {
+            own.move_to(base);
+        }
+        leases.iter().map(|lease| lease.tasks.len() as u64).sum()
+    }
+
+    /// Repeats a round, in which each worker takes the steps of these leases.
+    fn round(&mut self, leases: &BTreeMap<(WorkerId, LeaseId), Steps>) {
         let most = self.state.config().budget;
         if self.state.units().is_none() {
             let mut fresh = self.worker();
@@ -95,24 +137,19 @@ impl Repetition {
         let units = self.state.units().unwrap().clone();
         let quantizer = Quantizer::new(units.clone(), self.sizes(), most, self.settings.format);
         let mut total = GradientSum::new(&self.sizes());
-        let workers: std::collections::BTreeSet<WorkerId> = tasks.keys().map(|(worker, _)| *worker).collect();
-        for worker in workers {
-            let mut own = self.own.remove(&worker).unwrap_or_else(|| self.worker());
-            own.begin(Arc::new(self.state.working_parameters().to_vec()));
-            let mut taken = 0;
-            for (_, tasks) in tasks.iter().filter(|((holder, _), _)| *holder == worker) {
-                for task in tasks {
-                    self.step(&mut own, *task);
-                }
-                taken += tasks.len() as u64;
-            }
+        let workers: BTreeSet<WorkerId> = leases.keys().map(|(worker, _)| *worker).collect();
+        for worker in &workers {
+            let mut own = self.own.remove(worker).unwrap_or_else(|| self.worker());
+            let of_worker = leases.iter().filter(|((holder, _), _)| holder == worker).map(|(_, steps)| steps);
+            let taken = self.steps_of(*worker, &mut own, &of_worker.collect::<Vec<_>>());
             let mut sum = GradientSum::new(&self.sizes());
             own.add_to(&mut sum, taken, &quantizer).unwrap();
             total.merge(&sum);
-            self.own.insert(worker, own);
+            self.own.insert(*worker, own);
         }
+        self.before = (self.base(), workers);
         let mean = units.values(&self.sizes(), &total.values);
-        let all = tasks.values().map(|tasks| tasks.len() as u64).sum();
+        let all = leases.values().map(|lease| lease.tasks.len() as u64).sum();
         self.state.step_whole(mean, all, 1.0, false).unwrap();
         self.position += all;
         self.state.commit_step(&self.state.believed(&total.maxima));
@@ -121,14 +158,16 @@ impl Repetition {
 
 fn repeated(settings: &Settings, ended: &Ended) -> [u8; 32] {
     let mut repetition = Repetition::new(settings);
-    let mut rounds: BTreeMap<Iteration, BTreeMap<_, Vec<u64>>> = BTreeMap::new();
+    let mut rounds: BTreeMap<Iteration, BTreeMap<_, Steps>> = BTreeMap::new();
     for event in &ended.events {
-        if let RunEvent::Task { iteration, task, worker, lease, outcome: TaskOutcome::Applied, .. } = event {
-            rounds.entry(*iteration).or_default().entry((*worker, *lease)).or_default().push(*task);
+        if let RunEvent::Task { iteration, task, worker, lease, outcome: TaskOutcome::Applied, ahead, .. } = event {
+            let steps = rounds.entry(*iteration).or_default().entry((*worker, *lease)).or_default();
+            steps.tasks.push(*task);
+            steps.ahead = *ahead;
         }
     }
-    for tasks in rounds.values() {
-        repetition.round(tasks);
+    for leases in rounds.values() {
+        repetition.round(leases);
     }
     sha256_of_parameters(repetition.state.parameters())
 }

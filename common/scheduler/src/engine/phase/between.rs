@@ -1,9 +1,7 @@
 //! The phase before the first iteration, or between two, in which the driver saves the state.
 
-use std::sync::Arc;
-
 use super::{Collecting, Phase};
-use crate::engine::{AbortReason, Effect, FinishReason, Shared, WaitReason};
+use crate::engine::{FinishReason, Shared, WaitReason};
 use ata_types::Iteration;
 
 pub(in crate::engine) struct Between {
@@ -27,6 +25,9 @@ impl Between {
         if let Some(reason) = self.finished {
             return Some(Phase::finish(shared, self.next, reason));
         }
+        if let Some(ahead) = shared.ahead.take() {
+            return Some(Phase::Collecting(ahead));
+        }
         let present = shared.roster.present().len();
         let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
         if present < needed {
@@ -39,24 +40,10 @@ impl Between {
         shared.last_wait = None;
         shared.has_begun = true;
         shared.began_s.get_or_insert(shared.now_s);
-        for worker in shared.priors.review(self.next, &mut shared.statistics) {
-            shared.policy.learned(worker, &shared.statistics[worker.slot()]);
-        }
-        let workers = shared.roster.available();
         let position = shared.config.position(self.next, shared.ledger.tasks_applied);
-        let tasks = shared.choose_tasks(self.next, position);
-        let decision = match shared.decide(self.next, tasks, &workers) {
-            Ok(decision) => Arc::new(decision),
-            Err(problem) => {
-                let (iteration, policy) = (self.next, shared.policy.name());
-                let reason = AbortReason::BadDecision { iteration, policy, problem };
-                return Some(Phase::abort(shared, self.next, reason));
-            }
-        };
-        let count = workers.len() as u64;
-        let probed = shared.links.next_probe(&workers);
-        shared.effects.extend(probed.map(|(worker, bytes)| Effect::ProbeLink { worker, bytes }));
-        shared.effects.push(Effect::Start { iteration: self.next, position, workers, decision: Arc::clone(&decision) });
-        Some(Phase::Collecting(Box::new(Collecting::new(shared, self.next, count, decision))))
+        Some(match Collecting::decide(shared, self.next, position) {
+            Ok(collecting) => Phase::Collecting(Box::new(collecting)),
+            Err(reason) => Phase::abort(shared, self.next, reason),
+        })
     }
 }

@@ -1,8 +1,7 @@
 //! The phase in which all collections of a step have arrived, and the driver takes the step.
 
-use std::collections::BTreeMap;
-
 use super::{Between, Phase};
+use crate::engine::leases::longest_busy_s;
 use crate::engine::{AbortReason, AcceptedResult, Blame, Effect, EmployedWorkers, FinishReason, Shared};
 use crate::ledger::IterationCost;
 use crate::policy::StepOutcome;
@@ -59,21 +58,13 @@ impl Committing {
         let position = shared.config.position(next, shared.ledger.tasks_applied);
         let is_last = shared.config.is_over(position);
         if let Some(reason) = limit.or(is_last.then_some(FinishReason::Iterations)) {
+            shared.give_up_ahead();
             Phase::finish(shared, next, reason)
         } else if let Some(reason) = self.aborting.take() {
             Phase::abort(shared, next, reason)
         } else {
             Phase::Between(Between::new(next, None))
         }
-    }
-
-    /// Returns the seconds for which the worker computed that computed for longest.
-    fn longest_busy_s(&self) -> f64 {
-        let mut of_workers: BTreeMap<WorkerId, f64> = BTreeMap::new();
-        for result in &self.results {
-            *of_workers.entry(result.worker).or_default() += result.busy_s;
-        }
-        of_workers.into_values().fold(0.0, f64::max)
     }
 
     /// Returns the number of batches in which the tasks were computed.
@@ -110,7 +101,10 @@ impl Committing {
         };
         ledger.commit(cost);
         if let Some(count) = &mut shared.task_count {
-            count.committed(cost.tasks_applied, self.started_s, self.longest_busy_s());
+            match &shared.ahead {
+                Some(ahead) => count.exchanged(self.finished_s - ahead.started_s),
+                None => count.computed(cost.tasks_applied, longest_busy_s(&self.results)),
+            }
         }
         cost
     }

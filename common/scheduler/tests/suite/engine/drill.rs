@@ -290,7 +290,7 @@ impl Drill {
     fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::Start { .. } => self.starts_s.push(self.now_s),
-            Effect::Assign { worker, lease } => {
+            Effect::Assign { worker, lease, .. } => {
                 let working = self.workers.get_mut(&worker).expect("only workers that are present get tasks");
                 if working.leases.is_empty() {
                     working.begun_s = self.now_s;

@@ -1,5 +1,6 @@
 //! Tests the engine event by event.
 
+mod ahead;
 mod asynchronous;
 mod barrier;
 mod batches;

@@ -236,7 +236,7 @@ fn the_policy_decides_whether_to_employ_a_worker_that_joins() {
 /// Nobody could take over what a worker has been given, so the policy hands out lost tasks in parts, and the engine only if nobody computes.
 #[test]
 fn without_copies_lost_tasks_are_the_policys() {
-    let mut play = Play::with(EngineConfig { budget: 6, copies: false, ..EngineConfig::default() }, false);
+    let mut play = Play::with(EngineConfig { budget: 6, takes_local_steps: true, ..EngineConfig::default() }, false);
     play.order(&[(1, 4), (2, 2)], &[], &[]);
     let leases = play.cluster.join_all(3);
     assert_eq!(assigned(&play.cluster.lose(1)), []);

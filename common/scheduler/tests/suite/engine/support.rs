@@ -92,7 +92,7 @@ impl Cluster {
                 Effect::Start { workers, decision, .. } => {
                     self.started = Some((Arc::clone(workers), Arc::clone(decision)));
                 }
-                Effect::Assign { worker, lease } => {
+                Effect::Assign { worker, lease, .. } => {
                     assert_eq!(self.open.insert(lease.id, (*worker, *lease)), None, "a lease id is used once");
                     let own = |id| Collection { worker: *worker, id, leases: vec![*lease] };
                     self.collections.extend(lease.own.map(|id| (id, own(id))));
@@ -238,7 +238,7 @@ pub(crate) fn is_start(effect: &Effect, k: u64) -> bool {
 
 pub(crate) fn assigned(effects: &[Effect]) -> Vec<(u32, Lease)> {
     let assigned = effects.iter().filter_map(|effect| match effect {
-        Effect::Assign { worker, lease } => Some((worker.number(), *lease)),
+        Effect::Assign { worker, lease, .. } => Some((worker.number(), *lease)),
         _ => None,
     });
     assigned.collect()

@@ -97,6 +97,8 @@ pub(crate) struct Checks<'a> {
     reporting: Option<(LeaseId, bool)>,
     pub(crate) record: Record,
     iteration: Option<OpenIteration>,
+    /// The workers that have begun the iteration after the current one, which is one of local steps.
+    ahead: BTreeSet<WorkerId>,
     pub(crate) state: State,
     /// The time since which workers are present and none computes.
     idle_since_s: Option<f64>,
@@ -123,6 +125,7 @@ impl<'a> Checks<'a> {
             reporting: None,
             record,
             iteration: None,
+            ahead: BTreeSet::new(),
             state: State::Running,
             idle_since_s: None,
             may_pause: false,
@@ -221,7 +224,7 @@ impl<'a> Checks<'a> {
         assert_ne!(self.state, State::Over, "{effect:?} after the end");
         match effect {
             Effect::Start { iteration, workers, decision, .. } => self.started(iteration.number(), workers, decision),
-            Effect::Assign { worker, lease } => self.assigned(*worker, *lease),
+            Effect::Assign { worker, lease, .. } => self.assigned(*worker, *lease),
             Effect::End { worker, lease, outcome, time } => self.lease_ended(*worker, *lease, *outcome, *time),
             Effect::Collect { collections, .. } => collections.iter().for_each(|asked| self.asked(asked)),
             Effect::Step { iteration, tasks, collections, collected, .. } => {
@@ -269,14 +272,15 @@ impl<'a> Checks<'a> {
             "an iteration begins when the one before is committed"
         );
         assert_eq!(iteration, self.record.parameters.len() as u64, "iterations come in order");
-        assert!(workers.iter().all(|worker| self.present.contains(worker)));
+        let has_begun = !self.ahead.is_empty();
+        assert!(has_begun || workers.iter().all(|worker| self.present.contains(worker)));
         if self.scenario.takes_all() {
             assert_eq!(tasks_of(decision), self.scenario.engine.budget, "{decision:?}");
         }
         let decision = Arc::clone(decision);
         self.iteration = Some(OpenIteration {
             decision,
-            employed: BTreeSet::new(),
+            employed: std::mem::take(&mut self.ahead),
             caught: BTreeSet::new(),
             applied: Vec::new(),
             step: None,
@@ -287,10 +291,23 @@ impl<'a> Checks<'a> {
         assert!(self.present.contains(&worker), "only workers that are present get tasks");
         assert_eq!(lease.id, LeaseId(self.record.next_lease), "a lease's number is used once");
         self.record.next_lease += 1;
-        assert_eq!(lease.iteration.number(), self.record.parameters.len() as u64);
-        let iteration = self.iteration.as_mut().expect("leases are of an iteration");
-        assert!(iteration.step.is_none() && lease.tasks.count > 0);
-        iteration.employed.insert(worker);
+        assert!(lease.tasks.count > 0);
+        let employed = match &mut self.iteration {
+            Some(iteration) if iteration.step.is_none() => {
+                assert_eq!(lease.iteration.number(), self.record.parameters.len() as u64);
+                &mut iteration.employed
+            }
+            iteration => {
+                assert!(self.scenario.engine.takes_local_steps, "leases are of the iteration");
+                assert_eq!(
+                    lease.iteration.number(),
+                    (self.record.parameters.len() + usize::from(iteration.is_some())) as u64
+                );
+                self.counts.add("leases of an iteration ahead", 1);
+                &mut self.ahead
+            }
+        };
+        employed.insert(worker);
         let parameters = *self.record.parameters.last().expect("there are some from the start");
         self.held.insert(lease.id, (worker, lease, parameters));
         lease.own.into_iter().for_each(|own| self.collections.ask(worker, own, &[lease]));
@@ -299,13 +316,18 @@ impl<'a> Checks<'a> {
     fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome, time: LeaseTime) {
         match (time, self.arrived.remove(&lease.id)) {
             (LeaseTime::Reported { factor, .. }, Some(gradient)) => {
-                if let TaskOutcome::Lost | TaskOutcome::Failed = outcome {
+                if let TaskOutcome::Lost | TaskOutcome::Failed = outcome
+                    && !self.is_ahead(lease)
+                {
                     self.take_back(lease);
                 }
                 assert!(outcome != TaskOutcome::Applied || self.is_committing);
                 assert!((0.0..=1.0).contains(&factor));
                 assert_eq!((gradient.worker, gradient.lease), (worker, lease));
-                assert_eq!(gradient.parameters, self.record.parameters[lease.iteration.number() as usize - 1]);
+                let is_local = self.scenario.engine.takes_local_steps;
+                let are_parameters =
+                    || gradient.parameters == self.record.parameters[lease.iteration.number() as usize - 1];
+                assert!(is_local || are_parameters());
             }
             (LeaseTime::Censored { .. }, None) => {
                 assert!(matches!(outcome, TaskOutcome::Cancelled | TaskOutcome::Lost | TaskOutcome::Failed));
@@ -330,6 +352,9 @@ impl<'a> Checks<'a> {
     fn check_outcome(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
         let is_wrong = is_wrong(worker, lease.id);
         match outcome {
+            TaskOutcome::Cancelled | TaskOutcome::Ignored if self.is_ahead(lease) => {
+                self.counts.add("those that were given up", 1);
+            }
             TaskOutcome::Cancelled | TaskOutcome::Ignored if self.scenario.is_reproducible() => {
                 let iteration = self.iteration.as_ref().expect("leases are of an iteration");
                 let is_probe = lease.tasks.first >= tasks_of(&iteration.decision).max(self.scenario.engine.budget);
@@ -363,6 +388,11 @@ impl<'a> Checks<'a> {
         !is_wrong(worker, lease.id)
     }
 
+    /// Returns whether a lease is one of the iteration after the current one.
+    fn is_ahead(&self, lease: Lease) -> bool {
+        lease.iteration.number() as usize >= self.record.parameters.len() + usize::from(self.iteration.is_some())
+    }
+
     /// Checks that a worker is asked for its own leases, whether it has computed them or not.
     fn asked(&mut self, Collection { worker, id, leases }: &Collection) {
         assert!(self.present.contains(worker), "only workers that are present are asked");
@@ -381,6 +411,7 @@ impl<'a> Checks<'a> {
             && let Some(iteration) = &mut self.iteration
         {
             iteration.step = None;
+            self.ahead.clear();
         }
     }
 

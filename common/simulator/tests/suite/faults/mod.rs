@@ -34,7 +34,7 @@ const SEEDS: u64 = 30_000;
 const REPEATED: u64 = 50;
 
 /// The events that must happen often in all seeds together.
-const EXPECTED: [&str; 23] = [
+const EXPECTED: [&str; 25] = [
     "messages lost",
     "messages duplicated",
     "messages out of order",
@@ -55,6 +55,8 @@ const EXPECTED: [&str; 23] = [
     "gradients that were lost with their worker",
     "gradients that were lost on their way",
     "steps that were taken back",
+    "leases of an iteration ahead",
+    "those that were given up",
     "results compared",
     "wrong results found",
     "results disputed",

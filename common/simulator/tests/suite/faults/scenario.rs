@@ -53,6 +53,9 @@ const REPLACEMENT: f64 = 0.2;
 /// The probability that results are checked, if they can be.
 const VERIFY: f64 = 0.4;
 
+/// The probability that tasks are local steps, if they can be.
+const LOCAL: f64 = 0.4;
+
 /// The probability that a worker that fails hangs first.
 const HANG: f64 = 0.3;
 
@@ -104,6 +107,8 @@ impl Scenario {
             engine.verify = Some(Verify { share, secret: !seed });
             engine.expel_after = [None, Some(2)][rng.random_range(0..2)];
         }
+        let can_be_local = engine.overcommit == 0.0 && is_barrier(policy) && engine.verify.is_none();
+        engine.takes_local_steps = can_be_local && rng.random_bool(LOCAL);
         let faults = Faults {
             loss: one_of(rng, [0.0, 0.0, 0.005, 0.03]),
             duplication: one_of(rng, [0.0, 0.01, 0.1, 0.5]),

@@ -158,6 +158,7 @@ impl Collecting {
     ) {
         for result in lost {
             self.collections.is_stepping = false;
+            shared.give_up_ahead();
             shared.discard(&result, outcome);
             self.mode.lose(result.lease.tasks);
             self.orphan(result.lease.tasks, blame);
@@ -167,6 +168,11 @@ impl Collecting {
     /// Returns whether no collection was delivered since one failed. It is then no sign of success that workers compute.
     pub(super) fn are_collections_failing(&self) -> bool {
         self.collections.blame.attempts > 0
+    }
+
+    /// Returns the results that the step has so far.
+    pub(in crate::engine) fn results(&self) -> impl Iterator<Item = &AcceptedResult> {
+        self.collections.kept.iter().map(|kept| &kept.result)
     }
 
     /// Returns whether the step was ordered, and waits for the collections.

@@ -37,13 +37,19 @@ pub(in crate::engine) struct Collecting {
     pub(in crate::engine) number: Iteration,
     decision: Arc<Decision>,
     mode: Mode,
-    started_s: f64,
+    /// The number of tasks of the run before it.
+    position: u64,
+    pub(in crate::engine) started_s: f64,
+    /// The workers that the decision is about.
+    decided: Arc<[WorkerId]>,
     /// The number of workers that took part: those available at the start, and those that joined later.
     workers: u64,
+    /// Whether its first tasks are handed out.
+    has_begun: bool,
     /// The workers that left during the iteration: they count once, even if they come back.
     pub(in crate::engine) left: WorkerSet,
     collections: Collections,
-    employed: EmployedWorkers,
+    pub(in crate::engine) employed: EmployedWorkers,
     orphans: Vec<Orphan>,
     /// Tasks whose result is taken only once two workers agree on it, by their first index.
     checks: BTreeMap<u64, Check>,
@@ -56,17 +62,31 @@ pub(in crate::engine) struct Collecting {
 }
 
 impl Collecting {
-    /// Creates an iteration that begins with this many workers. Nothing is assigned yet.
-    pub(super) fn new(shared: &mut Shared, number: Iteration, workers: u64, decision: Arc<Decision>) -> Self {
-        // Asynchronous workers compute while a step is taken, so an iteration's time begins where that of the previous one ended.
-        let is_asynchronous = matches!(decision.collect, Collect::Each { .. });
-        let began_s = if is_asynchronous { shared.last_step_s.or(shared.began_s) } else { None };
-        Self {
+    /// Decides on an iteration after `position` tasks of the run. Nothing is assigned yet.
+    pub(in crate::engine) fn decide(
+        shared: &mut Shared,
+        number: Iteration,
+        position: u64,
+    ) -> Result<Self, AbortReason> {
+        for worker in shared.priors.review(number, &mut shared.statistics) {
+            shared.policy.learned(worker, &shared.statistics[worker.slot()]);
+        }
+        let decided = shared.roster.available();
+        let tasks = shared.choose_tasks(number, position);
+        let decision = shared.decide(number, tasks, &decided).map_err(|problem| AbortReason::BadDecision {
+            iteration: number,
+            policy: shared.policy.name(),
+            problem,
+        })?;
+        Ok(Self {
             number,
-            mode: Mode::new(&decision, shared.config.copies),
-            decision,
-            started_s: began_s.unwrap_or(shared.now_s),
-            workers,
+            mode: Mode::new(&decision, !shared.config.takes_local_steps),
+            decision: Arc::new(decision),
+            position,
+            started_s: shared.now_s,
+            workers: decided.len() as u64,
+            decided,
+            has_begun: false,
             left: WorkerSet::default(),
             collections: Collections::default(),
             employed: std::mem::take(&mut shared.spare),
@@ -76,13 +96,30 @@ impl Collecting {
             copies: Copies::default(),
             blame: Blame::default(),
             recovery_rng: None,
-        }
+        })
     }
 
+    /// Begins the iteration, or goes on if it had begun ahead.
     pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
-        let workers = shared.roster.available();
+        // Asynchronous workers compute while a step is taken, so an iteration's time begins where that of the previous one ended.
+        let began_s = if self.is_asynchronous() { shared.last_step_s.or(shared.began_s) } else { None };
+        self.started_s = began_s.unwrap_or(shared.now_s);
+        let (iteration, position) = (self.number, self.position);
+        let probed = shared.links.next_probe(&self.decided);
+        shared.effects.extend(probed.map(|(worker, bytes)| Effect::ProbeLink { worker, bytes }));
+        let (workers, decision) = (Arc::clone(&self.decided), Arc::clone(&self.decision));
+        shared.effects.push(Effect::Start { iteration, position, workers, decision });
+        if !self.has_begun {
+            return self.hand_out(shared);
+        }
+        if self.mode.is_complete() { Flow::Break(CollectingEnd::Complete) } else { self.recover(shared) }
+    }
+
+    /// Hands out the first tasks.
+    pub(in crate::engine) fn hand_out(&mut self, shared: &mut Shared) -> Flow {
+        self.has_begun = true;
         for (i, tasks) in self.mode.shares(&self.decision) {
-            self.assign_checked(shared, workers[i], tasks, None);
+            self.assign_checked(shared, self.decided[i], tasks, None);
         }
         self.continue_checks(shared)?;
         self.replan(shared)?;
@@ -92,6 +129,11 @@ impl Collecting {
             self.next_arrival(shared)?;
         }
         Flow::Continue(())
+    }
+
+    /// Returns whether tasks of it must be computed again that nobody has.
+    pub(in crate::engine) fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
     }
 
     /// Returns whether each result makes its own step.
@@ -132,7 +174,7 @@ impl Collecting {
             shared.roster.employ(worker);
             shared.set_deadline(worker);
         }
-        shared.effects.push(Effect::Assign { worker, lease });
+        shared.effects.push(Effect::Assign { worker, lease, position: self.position });
         lease
     }
 

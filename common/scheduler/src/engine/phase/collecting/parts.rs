@@ -19,7 +19,8 @@ impl Collecting {
         };
         let (left, now_s) = (pool.iter().map(|tasks| tasks.count).sum(), shared.now_s);
         let (leases, roster, copies) = (&shared.leases, &shared.roster, &self.copies);
-        let view = IterationView { now_s, left, may_copy: shared.config.copies, leases, roster, copies, tasks };
+        let view =
+            IterationView { now_s, left, may_copy: !shared.config.takes_local_steps, leases, roster, copies, tasks };
         // This keeps the allocated memory.
         let mut begin = std::mem::take(&mut self.actions.begin);
         begin.clear();
@@ -33,7 +34,7 @@ impl Collecting {
         for worker in std::mem::take(&mut self.actions.stop) {
             self.stop_probe(shared, worker);
         }
-        if shared.config.copies {
+        if !shared.config.takes_local_steps {
             for (copier, holder) in std::mem::take(&mut self.actions.copy) {
                 self.copy(shared, copier, holder);
             }

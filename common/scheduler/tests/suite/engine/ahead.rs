@@ -1,0 +1,131 @@
+//! Local steps of the next iteration, which are taken while the differences of the last one travel.
+
+use ata_scheduler::{Effect, EngineConfig, Event, Limits, Report, StepOutcome};
+use ata_types::{Iteration, Lease, LeaseId, TaskOutcome};
+
+use crate::engine::support::{
+    Cluster, assigned, cancel, discard, indices, is_start, lease_of, outcomes, ranges, steps, worker,
+};
+
+/// A cluster of three workers that take local steps, of which the differences of the first iteration travel; and their next leases.
+fn travelling(iterations: u64) -> (Cluster, Vec<(u32, Lease)>) {
+    travelling_with(EngineConfig { iterations, ..EngineConfig::default() })
+}
+
+fn travelling_with(config: EngineConfig) -> (Cluster, Vec<(u32, Lease)>) {
+    let config =
+        EngineConfig { budget: 6, min_workers: 3, takes_local_steps: true, lease_timeout_s: Some(60.0), ..config };
+    let mut cluster = Cluster::with("uta", config);
+    let first = cluster.join_all(3);
+    let effects = cluster.done_all(&first);
+    assert_eq!(steps(&effects).len(), 1);
+    (cluster, assigned(&effects))
+}
+
+#[test]
+fn workers_go_on_while_differences_travel() {
+    let (mut cluster, next) = travelling(3);
+    assert_eq!((indices(&next), next[0].1.iteration.number()), ((0..6).collect(), 2));
+    let collections = cluster.collections().len();
+    assert_eq!(cluster.done_all(&next), [], "the step of the next iteration waits for that of the first");
+    assert_eq!(cluster.collections().len(), collections, "and so do its vectors");
+    let effects = cluster.commit(1);
+    assert!(is_start(&effects[0], 2), "{effects:?}");
+    assert_eq!(steps(&effects)[0].0, 2, "all of its results are there");
+    assert_eq!((indices(&assigned(&effects)), cluster.contributors()), ((0..6).collect(), vec![1, 2, 3]));
+    let effects = cluster.commit(2);
+    assert_eq!((is_start(&effects[0], 3), assigned(&effects)), (true, vec![]), "the last iteration has begun");
+}
+
+#[test]
+fn a_lease_says_after_how_many_tasks_its_iteration_begins() {
+    let (mut cluster, next) = travelling(3);
+    let of_third = cluster.done_all(&next).into_iter().chain(cluster.commit(1));
+    let positions: Vec<u64> = of_third
+        .filter_map(|effect| if let Effect::Assign { position, .. } = effect { Some(position) } else { None })
+        .collect();
+    assert_eq!(positions, [12; 3]);
+}
+
+#[test]
+fn a_lost_difference_gives_up_what_is_ahead() {
+    let (mut cluster, next) = travelling(3);
+    let [one, two] = [1, 2].map(|number| lease_of(&next, number));
+    assert_eq!(cluster.done(1, &one).unwrap(), []);
+    let effects = cluster.lose(3);
+    assert!(effects.contains(&discard(1, &one)) && effects.contains(&cancel(2, &two)), "{effects:?}");
+    let again = assigned(&effects);
+    assert_eq!((indices(&again), again[0].1.iteration.number()), (vec![4, 5], 1), "its tasks are computed again");
+    let effects = cluster.done_all(&again);
+    assert_eq!((steps(&effects)[0].0, indices(&assigned(&effects))), (1, (0..6).collect()), "then all go on");
+}
+
+#[test]
+fn the_tasks_of_a_worker_that_had_delivered_are_taken_by_others() {
+    let (mut cluster, next) = travelling(3);
+    for number in 1..=3 {
+        cluster.deliver(number);
+    }
+    let effects = cluster.lose(3);
+    let again = assigned(&effects);
+    let lost = lease_of(&next, 3).tasks;
+    assert_eq!((indices(&again), again[0].1.iteration.number()), (lost.indices().collect(), 2));
+    cluster.join(4);
+    let computed: Vec<(u32, Lease)> = next.into_iter().filter(|(number, _)| *number != 3).chain(again).collect();
+    cluster.done_all(&computed);
+    assert_eq!(steps(&cluster.commit(1))[0].0, 2);
+    assert_eq!(cluster.applied_and_wasted(), (6, 1), "one of them was begun");
+}
+
+#[test]
+fn a_lease_ahead_that_fails_is_computed_again() {
+    let (mut cluster, next) = travelling(3);
+    let failed = lease_of(&next, 2);
+    let again = assigned(&cluster.fail(2, &failed));
+    assert_eq!(indices(&again), failed.tasks.indices().collect::<Vec<_>>());
+    assert!(again.iter().all(|(number, _)| *number != 2), "by others");
+}
+
+/// A worker leaves only once the vectors of both iterations are delivered.
+#[test]
+fn a_worker_that_leaves_delivers_what_it_has_begun() {
+    let (mut cluster, next) = travelling(3);
+    cluster.tell(Event::WorkerLeaving { worker: worker(1) });
+    let lease = lease_of(&next, 1);
+    cluster.done(1, &lease).unwrap();
+    cluster.deliver(1);
+    let effects = cluster.commit(1);
+    assert!(!effects.contains(&Effect::Left { worker: worker(1) }), "{effects:?}");
+    let asked = cluster.collections().into_iter().find(|asked| asked.leases.contains(&lease)).expect("it is asked");
+    let effects = cluster.tell(Event::Delivered { worker: worker(1), collection: asked.id });
+    assert!(effects.contains(&Effect::Left { worker: worker(1) }), "{effects:?}");
+}
+
+#[test]
+fn a_lease_ahead_that_is_given_back_goes_to_others() {
+    let (mut cluster, next) = travelling(3);
+    cluster.tell(Event::WorkerLeaving { worker: worker(1) });
+    let lease = lease_of(&next, 1);
+    let again = assigned(&cluster.report(1, lease.id, Report::GivenBack).unwrap());
+    assert_eq!(indices(&again), lease.tasks.indices().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_run_that_ends_cancels_what_is_ahead() {
+    let limits = Limits { runtime_s: Some(1.0), ..Limits::default() };
+    let (mut cluster, next) = travelling_with(EngineConfig { iterations: 9, limits, ..EngineConfig::default() });
+    cluster.now_s = 2.0;
+    let effects = cluster.tell(Event::StepCommitted { iteration: Iteration(1), outcome: StepOutcome::default() });
+    let ended = outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == TaskOutcome::Cancelled);
+    assert_eq!(ended.count(), next.len());
+    assert!(matches!(effects.last(), Some(Effect::Finish { .. })));
+}
+
+#[test]
+fn only_local_steps_are_taken_ahead() {
+    let mut cluster = Cluster::new("uta", 6, 3);
+    let first = cluster.join_all(3);
+    assert_eq!(assigned(&cluster.done_all(&first)), []);
+    assert_eq!(ranges(&assigned(&cluster.commit(1))).len(), 3);
+    assert_eq!(cluster.report(1, LeaseId(99), Report::GivenBack).ok(), None);
+}
