@@ -1,6 +1,6 @@
 //! Local steps of the next iteration, which are taken while the differences of the last one travel.
 
-use ata_scheduler::{Effect, EngineConfig, Event, Limits, Report, StepOutcome};
+use ata_scheduler::{Effect, EngineConfig, Event, Limits, Report, StepOutcome, TaskChoice};
 use ata_types::{Iteration, Lease, LeaseId, TaskOutcome};
 
 use crate::engine::support::{
@@ -26,9 +26,8 @@ fn travelling_with(config: EngineConfig) -> (Cluster, Vec<(u32, Lease)>) {
 fn workers_go_on_while_differences_travel() {
     let (mut cluster, next) = travelling(3);
     assert_eq!((indices(&next), next[0].1.iteration.number()), ((0..6).collect(), 2));
-    let collections = cluster.collections().len();
     assert_eq!(cluster.done_all(&next), [], "the step of the next iteration waits for that of the first");
-    assert_eq!(cluster.collections().len(), collections, "and so do its vectors");
+    assert_eq!(cluster.collections().len(), 3, "and so do its vectors");
     let effects = cluster.commit(1);
     assert!(is_start(&effects[0], 2), "{effects:?}");
     assert_eq!(steps(&effects)[0].0, 2, "all of its results are there");
@@ -39,12 +38,11 @@ fn workers_go_on_while_differences_travel() {
 
 #[test]
 fn a_lease_says_after_how_many_tasks_its_iteration_begins() {
-    let (mut cluster, next) = travelling(3);
+    let choice = Some(TaskChoice::of_rounds(6, 6));
+    let (mut cluster, next) = travelling_with(EngineConfig { iterations: 3, choice, ..EngineConfig::default() });
     let of_third = cluster.done_all(&next).into_iter().chain(cluster.commit(1));
-    let positions: Vec<u64> = of_third
-        .filter_map(|effect| if let Effect::Assign { position, .. } = effect { Some(position) } else { None })
-        .collect();
-    assert_eq!(positions, [12; 3]);
+    let position = |effect| if let Effect::Assign { position, .. } = effect { Some(position) } else { None };
+    assert_eq!(of_third.filter_map(position).collect::<Vec<_>>(), [12; 3]);
 }
 
 #[test]
@@ -82,7 +80,7 @@ fn a_lease_ahead_that_fails_is_computed_again() {
     let (mut cluster, next) = travelling(3);
     let failed = lease_of(&next, 2);
     let again = assigned(&cluster.fail(2, &failed));
-    assert_eq!(indices(&again), failed.tasks.indices().collect::<Vec<_>>());
+    assert_eq!((indices(&again), again[0].1.iteration), (failed.tasks.indices().collect(), failed.iteration));
     assert!(again.iter().all(|(number, _)| *number != 2), "by others");
 }
 
@@ -107,7 +105,7 @@ fn a_lease_ahead_that_is_given_back_goes_to_others() {
     cluster.tell(Event::WorkerLeaving { worker: worker(1) });
     let lease = lease_of(&next, 1);
     let again = assigned(&cluster.report(1, lease.id, Report::GivenBack).unwrap());
-    assert_eq!(indices(&again), lease.tasks.indices().collect::<Vec<_>>());
+    assert_eq!((indices(&again), again[0].1.iteration), (lease.tasks.indices().collect(), lease.iteration));
 }
 
 #[test]
