@@ -103,7 +103,9 @@ fn enter_root() -> Result<(), Failure> {
 fn ci(shell: &Shell, _: &[String]) -> Result<(), Failure> {
     shell.cargo("fmt --check")?;
     house::check()?;
-    test(shell, &[])?;
+    // Most tests wait for other processes, rather than compute.
+    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    test(shell, &words(&format!("--workspace -- --test-threads {threads}")))?;
     clippy(shell)?;
     doc(shell, &[])?;
     features(shell, &[])?;

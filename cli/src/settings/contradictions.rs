@@ -81,6 +81,7 @@ impl Settings {
             ("difference_bits", outer),
             ("outer_lr", outer),
             ("outer_momentum", outer),
+            ("overlap", outer),
             ("keep", keep),
             ("keep_every", keep),
             ("overcommit", (waits, "the policy does not wait for all tasks, so it never allocates more of them")),

@@ -155,6 +155,9 @@ settings! {
         /// Nesterov's momentum of the outer step [default].
         #[arg(help_heading = "Local steps")]
         outer_momentum: f64 = 0.0, "X";
+        /// Whether workers go on with the next round while differences travel. Bits then depend on when parameters arrive [default].
+        #[arg(num_args = 0..=1, default_missing_value = "true", help_heading = "Local steps")]
+        overlap: bool = true, "BOOL";
         /// Change the training images at random: crop (moves them by up to an eighth of their size), flip (mirrors half of them), mixup
         /// (mixes each one with another one of its task), or several, as in crop,flip. A task's images depend on the seed alone, so that
         /// results do not depend on who computes [default: as they are].

@@ -78,6 +78,7 @@ impl Settings {
             optimizer: Optimizer { ema: None, ..optimizer },
             learning_rate: self.learning_rate(),
             difference_bits: self.difference_bits,
+            overlap: self.overlap,
         };
         self.local_steps.map(|_| self.optimizer(table).map(inner)).transpose()
     }

@@ -224,6 +224,7 @@ impl Settings {
             seed: self.seed,
             overcommit: self.overcommit,
             takes_local_steps: self.local_steps.is_some(),
+            overlap: self.overlap,
             limits: self.limits(),
         }
     }

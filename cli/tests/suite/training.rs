@@ -67,7 +67,7 @@ fn parameters_do_not_depend_on_policy_or_workers() {
     assert_ne!(sha256(&other_seed), sha256(&reference));
 }
 
-/// With equal shares, the same worker takes the same steps in each run.
+/// With equal shares, the same worker takes the same steps in each run, from the same parameters if it waits for them.
 #[test]
 fn workers_take_local_steps() {
     let sandbox = Sandbox::new();
@@ -75,7 +75,8 @@ fn workers_take_local_steps() {
     let train = |flags: &[&str]| {
         let run =
             ["up", "--data", &data, "--workers", "3", "--policy", "uta", "--task-time", "none", "--iterations", "6"];
-        sandbox.summary(&[&run[..], &["--local-steps", "12", "--lr", "1e-2"], flags, &TINY].concat())
+        let steps = ["--local-steps", "12", "--overlap", "false", "--lr", "1e-2"];
+        sandbox.summary(&[&run[..], &steps, flags, &TINY].concat())
     };
     let usual = train(&["--wire", "compact"]);
     assert_eq!((&usual["tasks_applied"], usual["iterations"].as_u64()), (&72.into(), Some(6)));

@@ -46,6 +46,8 @@ pub struct InnerSteps {
     pub learning_rate: LearningRate,
     /// The number of bits in which a value of a difference is sent in the format compact, among [`DIFFERENCE_BITS`](ata_types::DIFFERENCE_BITS).
     pub difference_bits: u32,
+    /// Whether a round begins before its parameters arrive: the worker goes on from where it is, and adds these steps to them.
+    pub overlap: bool,
 }
 
 /// A worker's own parameters, which differ from those of the round by its inner steps. The optimizer's moments stay from round to round.
@@ -81,7 +83,7 @@ struct Taken {
 impl LocalParameters {
     /// Creates the parameters of a worker at those of a round, which has taken no steps. `format` is that of its differences.
     pub fn new(steps: InnerSteps, sizes: TensorSizes, format: WireFormat, base: Arc<Vec<f32>>) -> Self {
-        let InnerSteps { optimizer, learning_rate, difference_bits: bits } = steps;
+        let InnerSteps { optimizer, learning_rate, difference_bits: bits, .. } = steps;
         let rounding = (format == WireFormat::Compact).then(|| Rounding { bits, before: Vec::new(), after: None });
         let config = TrainingConfig { optimizer, sizes, format: WireFormat::F32Exact, budget: 1 };
         let state = TrainingState::new(config, base.to_vec());
@@ -208,7 +210,7 @@ mod tests {
     fn sgd(momentum: f64) -> InnerSteps {
         let optimizer = Optimizer { rule: Rule::Sgd { momentum, nesterov: false }, ..Optimizer::default() };
         let learning_rate = LearningRate { warmup: 6, ..LearningRate::constant(1.0) };
-        InnerSteps { optimizer, learning_rate, difference_bits: 4 }
+        InnerSteps { optimizer, learning_rate, difference_bits: 4, overlap: true }
     }
 
     /// Three trained values, one that is averaged, and a weight.

@@ -250,6 +250,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             verify: (settings.verify > 0.0).then_some(Verify { share: settings.verify, secret: 7 }),
             overcommit: settings.overcommit,
             takes_local_steps: settings.inner_steps.is_some(),
+            overlap: settings.inner_steps.as_ref().is_some_and(|steps| steps.overlap),
             seed: SEED,
             ..EngineConfig::default()
         },

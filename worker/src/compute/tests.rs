@@ -211,7 +211,7 @@ fn local_thread(learner: Scripted) -> Thread {
 fn local_session(learner: Scripted, momentum: f64, last: Option<LocalSteps>) -> Thread {
     let rule = Rule::Sgd { momentum, nesterov: false };
     let optimizer = Optimizer { rule, ..Optimizer::default() };
-    let steps = InnerSteps { optimizer, learning_rate: LearningRate::constant(1.0), difference_bits: 8 };
+    let steps = InnerSteps { optimizer, learning_rate: LearningRate::constant(1.0), difference_bits: 8, overlap: true };
     let thread = Thread::with(learner, Some(steps), last);
     thread.compute.push(Job::Load(ITERATION, vec![8.0].into()));
     thread

@@ -157,8 +157,8 @@ impl ActiveSession<'_> {
 
     /// Returns whether tasks of an iteration may begin: with its parameters or, if they are local steps, with those of the one before.
     fn may_begin(&self, iteration: Iteration) -> bool {
-        let goes_on = || self.welcome.run.inner_steps.is_some() && self.loaded.map(Iteration::next) == Some(iteration);
-        self.loaded == Some(iteration) || goes_on()
+        let overlap = self.welcome.run.inner_steps.as_ref().is_some_and(|steps| steps.overlap);
+        self.loaded.is_some_and(|loaded| iteration == loaded || overlap && iteration == loaded.next())
     }
 
     fn give(&mut self, Assignment { lease, position, .. }: Assignment, round: u64) {

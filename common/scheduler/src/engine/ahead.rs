@@ -15,7 +15,7 @@ use ata_types::{Iteration, TaskOutcome, WorkerId};
 impl Engine {
     /// Begins the iteration ahead, if workers can go on with it, and hands out what it lost.
     pub(super) fn go_on(&mut self) {
-        if !self.shared.config.takes_local_steps {
+        if !self.shared.config.takes_local_steps || !self.shared.config.overlap {
             return;
         }
         if let Phase::Collecting(collecting) = &self.phase

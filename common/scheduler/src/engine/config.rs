@@ -34,9 +34,10 @@ pub struct EngineConfig {
     /// Overcommitment, at least 0: the share of tasks that a barrier policy allocates beyond B. The first B results
     /// make the step and the rest is cancelled, which trades wasted work for speed.
     pub overcommit: f64,
-    /// Whether tasks are local steps. No task is then computed by a second worker, since its step would be another one, and workers go on
-    /// with the next iteration while the differences of the last one travel.
+    /// Whether tasks are local steps. No task is then computed by a second worker, since its step would be another one.
     pub takes_local_steps: bool,
+    /// Whether workers that take local steps go on with the next iteration while the differences of the last one travel.
+    pub overlap: bool,
     /// Limits that end the run earlier.
     pub limits: Limits,
 }
@@ -70,6 +71,7 @@ impl Default for EngineConfig {
             seed: 0,
             overcommit: 0.0,
             takes_local_steps: false,
+            overlap: true,
             limits: Limits::default(),
         }
     }

@@ -9,7 +9,9 @@ use ata_types::DIFFERENCE_BITS;
 use super::{WireError, at_most, invalid, missing};
 use crate::proto::{self, inner_steps, learning_rate};
 
-pub(super) fn to_wire(InnerSteps { optimizer, learning_rate, difference_bits }: &InnerSteps) -> proto::InnerSteps {
+pub(super) fn to_wire(
+    InnerSteps { optimizer, learning_rate, difference_bits, overlap }: &InnerSteps,
+) -> proto::InnerSteps {
     let (rule, momentum, nesterov) = match optimizer.rule {
         Rule::Adam => (inner_steps::Rule::Adam, 0.0, false),
         Rule::AdamW => (inner_steps::Rule::Adamw, 0.0, false),
@@ -33,6 +35,7 @@ pub(super) fn to_wire(InnerSteps { optimizer, learning_rate, difference_bits }: 
         group_of_tensor: of_tensor.iter().map(|group| *group as u32).collect(),
         learning_rate: Some(rate_to_wire(*learning_rate)),
         difference_bits: *difference_bits,
+        overlap: *overlap,
     }
 }
 
@@ -77,7 +80,7 @@ pub(super) fn from_wire(steps: proto::InnerSteps, tensors: usize) -> Result<Inne
     if !DIFFERENCE_BITS.contains(&difference_bits) {
         return Err(invalid("difference_bits", difference_bits, "2 to 16"));
     }
-    Ok(InnerSteps { optimizer, learning_rate, difference_bits })
+    Ok(InnerSteps { optimizer, learning_rate, difference_bits, overlap: steps.overlap })
 }
 
 fn rate_from_wire(rate: proto::LearningRate) -> Result<LearningRate, WireError> {

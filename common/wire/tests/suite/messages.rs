@@ -57,7 +57,12 @@ fn inner_steps(rule: Rule, schedule: Schedule) -> InnerSteps {
     let group = |weight_decay| GroupRule { rate_factor: 2.0, weight_decay };
     let groups = TensorGroups::new(vec![group(None), group(Some(0.5))], [0, 1].repeat(MAX_TENSORS / 2)).unwrap();
     let optimizer = Optimizer { rule, clip_norm: Some(2.0), groups, ..Optimizer::default() };
-    InnerSteps { optimizer, learning_rate: LearningRate { peak: 0.25, warmup: 3, schedule }, difference_bits: 4 }
+    InnerSteps {
+        optimizer,
+        learning_rate: LearningRate { peak: 0.25, warmup: 3, schedule },
+        difference_bits: 4,
+        overlap: true,
+    }
 }
 
 fn address() -> PeerAddress {

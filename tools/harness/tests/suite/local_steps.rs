@@ -19,7 +19,7 @@ use crate::{applied, count, is_loss, run};
 
 fn steps(rule: Rule) -> InnerSteps {
     let optimizer = Optimizer { rule, ..Optimizer::default() };
-    InnerSteps { optimizer, learning_rate: LearningRate::constant(0.01), difference_bits: 6 }
+    InnerSteps { optimizer, learning_rate: LearningRate::constant(0.01), difference_bits: 6, overlap: true }
 }
 
 fn settings(policy: &'static str, format: WireFormat) -> Settings {
