@@ -5,7 +5,7 @@
 //!
 //! If the parameters of a round have not arrived when it begins, the worker goes on from its own, which are the end of the last chain. When
 //! they arrive, the steps since then are taken from there: each step counts in one difference. Source: Shen et al., "Faster Distributed Deep
-//! Net Training: Computation and Communication Decoupled Stochastic Gradient Descent", IJCAI 2019, Algorithm 1.
+//! Net Training: Computation and Communication Decoupled Stochastic Gradient Descent", IJCAI 2019.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,8 +52,7 @@ impl LocalSteps {
         } else {
             LocalParameters::new(steps.clone(), sizes.clone(), run.format, base.clone())
         };
-        let loaded = (Iteration(0), base);
-        Some(Self { steps, parameters, loaded, chain: None, budget: run.budget, position: 0 })
+        Some(Self { steps, parameters, loaded: (Iteration(0), base), chain: None, budget: run.budget, position: 0 })
     }
 
     /// Returns the iteration and the index that a task of the round has if each iteration has B tasks.

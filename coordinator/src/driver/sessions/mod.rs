@@ -133,7 +133,7 @@ impl Sessions {
 
     /// Sends the parameters and the units of an iteration that begins to the workers that have begun it ahead.
     pub(crate) fn begin(&mut self, parameters: &ParameterSet, units: Option<&Units>) {
-        for session in self.by_token.values_mut().filter(|session| session.is_ahead(parameters.iteration)) {
+        for session in self.by_token.values_mut().filter(|session| session.has_begun(parameters.iteration)) {
             session.bring_up_to(parameters, units);
             self.dirty.push(session.worker);
         }

@@ -194,7 +194,8 @@ impl Session {
     /// Adds a lease to the next message, and sends the parameters and the units of the current iteration if the worker does not have
     /// them. The lease may be one of the next iteration, if it is local steps.
     pub(crate) fn assign(&mut self, assignment: Assignment, parameters: &ParameterSet, units: Option<&Units>) {
-        let lease = assignment.lease;
+        let (lease, current) = (assignment.lease, parameters.iteration);
+        debug_assert!((current..=current.next()).contains(&lease.iteration), "of the current iteration or the next");
         self.leases += 1;
         self.worked = Some(lease.iteration);
         self.given = Some((self.given.map_or(lease.id, |(first, _)| first), lease.id));
@@ -217,8 +218,8 @@ impl Session {
         }
     }
 
-    /// Returns whether the worker has leases of an iteration that is about to begin.
-    pub(crate) fn is_ahead(&self, iteration: Iteration) -> bool {
+    /// Returns whether the worker has leases of an iteration.
+    pub(crate) fn has_begun(&self, iteration: Iteration) -> bool {
         self.leases > 0 && self.worked == Some(iteration)
     }
 

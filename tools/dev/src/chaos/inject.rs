@@ -156,8 +156,7 @@ impl DisturbedRun {
         let journal = self.cluster.plan.disturbed().join(JOURNAL_FILE);
         let bytes = journal.metadata().map_or(0, |journal| journal.len());
         // A kill is judged by what steps usually take, and saving takes time as well.
-        let keeps_cadence = fault.kind == FaultKind::KillCoordinator;
-        let cadence = if keeps_cadence { self.cadence.clone() } else { fault.cadence.clone() };
+        let cadence = if fault.kind == FaultKind::KillCoordinator { &self.cadence } else { &fault.cadence }.clone();
         let after = self.cluster.restart_coordinator(&cadence).await?;
         self.progress.resumed_after(after, bytes);
         outcome.steps_again = step.saturating_sub(after);

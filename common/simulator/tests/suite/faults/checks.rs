@@ -324,10 +324,10 @@ impl<'a> Checks<'a> {
                 assert!(outcome != TaskOutcome::Applied || self.is_committing);
                 assert!((0.0..=1.0).contains(&factor));
                 assert_eq!((gradient.worker, gradient.lease), (worker, lease));
-                let is_local = self.scenario.engine.takes_local_steps;
-                let are_parameters =
-                    || gradient.parameters == self.record.parameters[lease.iteration.number() as usize - 1];
-                assert!(is_local || are_parameters());
+                // Local steps may begin at the parameters of the iteration before.
+                let iteration = lease.iteration.number() as usize;
+                let first = iteration.saturating_sub(1 + usize::from(self.scenario.engine.takes_local_steps));
+                assert!(self.record.parameters.iter().take(iteration).skip(first).any(|at| *at == gradient.parameters));
             }
             (LeaseTime::Censored { .. }, None) => {
                 assert!(matches!(outcome, TaskOutcome::Cancelled | TaskOutcome::Lost | TaskOutcome::Failed));

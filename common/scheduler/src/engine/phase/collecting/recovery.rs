@@ -156,8 +156,8 @@ impl Collecting {
         }
     }
 
-    /// Gives orphaned tasks to the workers that finish them soonest. If tasks are local steps, the policy hands them out in parts instead, because
-    /// others could not take over what a worker does not get done.
+    /// Gives orphaned tasks to the workers that finish them soonest. If tasks are local steps, the policy hands them out in parts instead,
+    /// because others could not take over what a worker does not get done.
     pub(super) fn reassign(&mut self, shared: &mut Shared) -> Flow {
         if shared.config.takes_local_steps
             && let Some(pool) = self.mode.pool()
