@@ -2,7 +2,8 @@
 //!
 //! A round of A tasks takes A/R + x seconds: workers compute R tasks a second, and for x seconds they do not compute, while vectors and
 //! parameters travel and the step is taken. Local steps leave x as it is, however many there are. So workers compute for a share u of the
-//! time with A = R·x·u/(1 − u) tasks. If they go on while an exchange takes e seconds, A is R·e/u at least.
+//! time with A = R·x·u/(1 − u) tasks. If they go on with the next round e seconds before this one's exchange is over, they take R·e of its
+//! steps from parameters without the others' last ones, which are at most a share s with A = R·e/s.
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::batches::MOST;
 
 /// The share of the time in which workers are to compute, u. Beyond it, twice as many tasks gain a twentieth of the time at most.
-const UTILIZATION: f64 = 0.9;
+pub(crate) const UTILIZATION: f64 = 0.9;
 
 /// The number of rounds whose medians count: up to two of them may be unlike the others, such as those in which a worker was lost.
 const REMEMBERED: usize = 5;
@@ -25,7 +26,7 @@ pub(crate) struct RoundTime {
     pub(crate) tasks_per_s: f64,
     /// Seconds in which the worker that computed for longest did not compute, x.
     pub(crate) exchange_s: f64,
-    /// Seconds that an exchange took while workers computed, e.
+    /// Seconds between the beginning of the next round and the end of this one's exchange, e.
     #[serde(default)]
     pub(crate) beside_s: f64,
 }
@@ -53,10 +54,11 @@ impl RoundTimes {
         Some(RoundTime { tasks_per_s, exchange_s, beside_s })
     }
 
-    /// Returns the number of tasks with which workers compute for a share of the time of [`UTILIZATION`].
-    pub(crate) fn hiding(&self) -> Option<f64> {
+    /// Returns the number of tasks with which workers compute for a share of the time of [`UTILIZATION`], and take at most the share `ahead`
+    /// of a round's steps before its parameters are there.
+    pub(crate) fn hiding(&self, ahead: f64) -> Option<f64> {
         let RoundTime { tasks_per_s, exchange_s, beside_s } = self.medians()?;
-        Some(tasks_per_s * (exchange_s * UTILIZATION / (1.0 - UTILIZATION)).max(beside_s / UTILIZATION))
+        Some(tasks_per_s * (exchange_s * UTILIZATION / (1.0 - UTILIZATION)).max(beside_s / ahead))
     }
 
     /// Returns whether these can have been measured.

@@ -1,15 +1,14 @@
-//! The next iteration of local steps, which begins while the differences of the current one travel.
+//! The next iteration of local steps, which begins before the current one is over.
 //!
-//! Once the current iteration has all its results, workers get leases of the next one. They take these steps from where they are, since
-//! the parameters of that iteration do not exist yet. Until the driver lets it begin, the iteration ahead asks for no vectors, and is not
-//! complete. If a difference is lost, tasks of the current iteration must be computed again. The iteration ahead is then given up: its
-//! leases are cancelled, and it is decided on anew after the step.
+//! Once all tasks of the current iteration are handed out, workers that have done theirs get leases of the next one. They take these steps
+//! from where they are, since the parameters of that iteration do not exist yet. Until the driver lets it begin, the iteration ahead asks for
+//! no vectors, and is not complete. If tasks of the current iteration must be computed again, the iteration ahead is given up: its leases are
+//! cancelled, and it is decided on anew.
 
 use std::ops::ControlFlow;
 
-use super::leases::longest_busy_s;
 use super::phase::{Collecting, CollectingEnd, Flow, Phase};
-use super::{EndedLease, Engine, Shared};
+use super::{EmployedWorkers, EndedLease, Engine, Shared};
 use ata_types::{Iteration, TaskOutcome, WorkerId};
 
 impl Engine {
@@ -18,9 +17,9 @@ impl Engine {
         if !self.shared.config.takes_local_steps || !self.shared.config.overlap {
             return;
         }
-        if let Phase::Collecting(collecting) = &self.phase
-            && collecting.is_stepping()
+        if let Phase::Collecting(collecting) = &mut self.phase
             && self.shared.ahead.is_none()
+            && collecting.may_go_on(&self.shared)
             && let Some(ahead) = self.shared.decide_ahead(collecting)
         {
             self.shared.ahead = Some(Box::new(ahead));
@@ -50,17 +49,12 @@ impl Shared {
         self.ahead.as_ref().is_some_and(|ahead| ahead.number == iteration)
     }
 
-    /// Decides on the iteration after the current one, which has all its results. A decision that cannot be carried out is reported when
-    /// the iteration begins.
+    /// Decides on the iteration after the current one. A decision that cannot be carried out is reported when the iteration begins.
     fn decide_ahead(&mut self, current: &Collecting) -> Option<Collecting> {
-        let tasks = current.results().map(|result| result.lease.tasks.count).sum();
         let number = current.number.next();
-        let position = self.config.position(number, self.ledger.tasks_applied + tasks);
+        let position = self.config.position(number, self.ledger.tasks_applied + current.tasks());
         if self.config.is_over(position) || self.roster.present().is_empty() {
             return None;
-        }
-        if let Some(count) = &mut self.task_count {
-            count.computed(tasks, longest_busy_s(current.results()));
         }
         Collecting::decide(self, number, position).ok()
     }
@@ -91,17 +85,22 @@ impl Shared {
         lost
     }
 
-    /// Gives up the iteration ahead. No other iteration has leases while there is one.
+    /// Gives up the iteration ahead, if there is one.
     pub(super) fn give_up_ahead(&mut self) {
         let Some(ahead) = self.ahead.take() else { return };
         for result in ahead.results() {
             self.discard(result, TaskOutcome::Ignored);
         }
-        for &worker in ahead.employed.workers() {
-            for ended in self.leases.revoke_all(self.now_s, worker) {
+        self.cancel_all(ahead.number, &ahead.employed);
+    }
+
+    /// Cancels the leases that workers hold of an iteration.
+    pub(super) fn cancel_all(&mut self, iteration: Iteration, employed: &EmployedWorkers) {
+        for &worker in employed.workers() {
+            for ended in self.leases.revoke_of(self.now_s, worker, iteration) {
                 self.cancel(worker, &ended);
             }
-            self.roster.release(worker);
+            self.release_or_time(worker);
         }
     }
 }

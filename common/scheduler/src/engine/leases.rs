@@ -193,6 +193,19 @@ impl Leases {
         all.map(|(lease, blame)| EndedLease { lease, blame, elapsed_s: elapsed_s.take() }).collect()
     }
 
+    /// Ends the leases of an iteration without a result. Returns them in order.
+    pub(super) fn revoke_of(&mut self, now_s: f64, worker: WorkerId, iteration: Iteration) -> Vec<EndedLease> {
+        let held = self.of(worker).map(|(lease, _)| lease).filter(|lease| lease.iteration == iteration);
+        let held: Vec<LeaseId> = held.map(|lease| lease.id).collect();
+        // The last one goes first, because it was not begun.
+        let mut ended: Vec<EndedLease> = held.iter().rev().filter_map(|id| self.revoke(now_s, worker, *id)).collect();
+        ended.reverse();
+        if self.is_free(worker) {
+            self.blocked.remove(&worker);
+        }
+        ended
+    }
+
     fn remove(&mut self, now_s: f64, worker: WorkerId, id: LeaseId) -> Option<EndedLease> {
         let queue = self.queues.get_mut(worker.slot())?;
         let at = queue.position(id)?;

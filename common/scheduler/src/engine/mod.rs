@@ -294,6 +294,7 @@ impl Engine {
             }
             Phase::Collecting(collecting) if !collecting.is_asynchronous() => {
                 self.collect(|collecting, shared| collecting.lease_done(shared, result));
+                self.ahead(Collecting::resume);
             }
             // Only asynchronous leases outlive their iteration. Their worker gets the next task once this result is in a step.
             _ => self.shared.roster.await_step(worker),

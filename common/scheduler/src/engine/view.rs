@@ -1,7 +1,7 @@
 //! The view of an iteration that a policy gets, and the actions that it can take.
 
 use super::{Copies, Leases, Roster};
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
 /// The state of an iteration whose tasks are handed out in parts, for its policy.
 pub struct IterationView<'a> {
@@ -14,6 +14,7 @@ pub struct IterationView<'a> {
     pub(super) leases: &'a Leases,
     pub(super) roster: &'a Roster,
     pub(super) copies: &'a Copies,
+    pub(super) iteration: Iteration,
     /// The first task index that no step takes.
     pub(super) tasks: u64,
 }
@@ -25,7 +26,7 @@ pub enum Activity {
     Away,
     /// The worker has nothing to do, or only a probe, which stops if the worker gets something else.
     Idle,
-    /// The worker computes tasks that the step takes.
+    /// The worker computes tasks that the step takes or, if local steps are taken ahead, the one before.
     Busy {
         /// The number of tasks that it holds.
         tasks: u64,
@@ -45,20 +46,20 @@ impl IterationView<'_> {
         if self.roster.leaving().contains(worker) {
             return Activity::Away;
         }
-        let mut leases = self.leases.of(worker).map(|(lease, _)| lease.tasks);
+        let mut leases = self.leases.of(worker).map(|(lease, _)| lease);
         let Some(first) = leases.next() else {
             let may_begin = self.roster.may_begin(worker, self.leases.is_empty());
             return if may_begin { Activity::Idle } else { Activity::Away };
         };
-        if first.first >= self.tasks {
+        if first.iteration == self.iteration && first.tasks.first >= self.tasks {
             return Activity::Idle;
         }
-        let more: u64 = leases.map(|tasks| tasks.count).sum();
+        let more: u64 = leases.map(|lease| lease.tasks.count).sum();
         Activity::Busy {
-            tasks: first.count + more,
+            tasks: first.tasks.count + more,
             elapsed_s: self.leases.elapsed_s(self.now_s, worker),
             has_more: more > 0,
-            is_copied: self.copies.is_copied(worker, first),
+            is_copied: self.copies.is_copied(worker, first.tasks),
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Lockstep, LockstepError, MAX_BUDGET, TimedShare, demand};
 use crate::batches::MOST;
-use crate::round_times::{RoundTime, RoundTimes};
+use crate::round_times::{RoundTime, RoundTimes, UTILIZATION};
 
 /// The largest factors by which the number grows and shrinks at once. While an exchange takes far longer than a round, rounds that are as
 /// long are worth reaching soon.
@@ -48,7 +48,8 @@ impl Rounds {
             self.times.add(RoundTime { tasks_per_s, exchange_s, beside_s });
         }
         let last = tasks as f64;
-        let next = self.times.hiding().map_or(last, |next| next.clamp(last / MOST_SHRINKAGE, last * MOST_GROWTH));
+        let next =
+            self.times.hiding(UTILIZATION).map_or(last, |next| next.clamp(last / MOST_SHRINKAGE, last * MOST_GROWTH));
         (next.round() as u64).clamp(self.least, self.most)
     }
 

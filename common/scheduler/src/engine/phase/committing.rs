@@ -1,7 +1,6 @@
 //! The phase in which all collections of a step have arrived, and the driver takes the step.
 
 use super::{Between, Phase};
-use crate::engine::leases::longest_busy_s;
 use crate::engine::{AbortReason, AcceptedResult, Blame, Effect, EmployedWorkers, FinishReason, Shared};
 use crate::ledger::IterationCost;
 use crate::policy::StepOutcome;
@@ -100,12 +99,6 @@ impl Committing {
             employments: self.employed.workers().len() as u64,
         };
         ledger.commit(cost);
-        if let Some(count) = &mut shared.task_count {
-            match &shared.ahead {
-                Some(ahead) => count.exchanged(self.finished_s - ahead.started_s),
-                None => count.computed(cost.tasks_applied, longest_busy_s(&self.results)),
-            }
-        }
         cost
     }
 }

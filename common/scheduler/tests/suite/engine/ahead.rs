@@ -1,7 +1,7 @@
-//! Local steps of the next iteration, which are taken while the differences of the last one travel.
+//! Local steps of the next iteration, which are taken while others compute, and while differences travel.
 
 use ata_scheduler::{Effect, EngineConfig, Event, Limits, Report, StepOutcome, TaskChoice};
-use ata_types::{Iteration, Lease, LeaseId, TaskOutcome};
+use ata_types::{Iteration, Lease, LeaseId, TaskOutcome, TaskRange};
 
 use crate::engine::support::{
     Cluster, assigned, cancel, discard, indices, is_start, lease_of, outcomes, ranges, steps, worker,
@@ -34,6 +34,72 @@ fn workers_go_on_while_differences_travel() {
     assert_eq!((indices(&assigned(&effects)), cluster.contributors()), ((0..6).collect(), vec![1, 2, 3]));
     let effects = cluster.commit(2);
     assert_eq!((is_start(&effects[0], 3), assigned(&effects)), (true, vec![]), "the last iteration has begun");
+}
+
+/// A cluster of three workers that take local steps, of which the first has done its part of the first iteration; and the leases of that
+/// iteration and of the next one.
+fn one_is_done(policy: &str) -> (Cluster, [Vec<(u32, Lease)>; 2]) {
+    let config =
+        EngineConfig { budget: 6, iterations: 3, min_workers: 3, takes_local_steps: true, ..EngineConfig::default() };
+    let mut cluster = Cluster::with(policy, config);
+    let mut first = cluster.join_all(3);
+    while let Some(at) = first.iter().position(|(number, _)| *number == 1) {
+        let (_, lease) = first.remove(at);
+        let (next, more): (Vec<_>, Vec<_>) = assigned(&cluster.done(1, &lease).unwrap())
+            .into_iter()
+            .partition(|(_, lease)| lease.iteration.number() == 2);
+        first.extend(more);
+        if !next.is_empty() {
+            return (cluster, [first, next]);
+        }
+    }
+    panic!("nobody goes on")
+}
+
+#[test]
+fn a_worker_goes_on_while_others_compute() {
+    let (mut cluster, [first, next]) = one_is_done("pull");
+    assert_eq!((first.len(), indices(&next)), (2, vec![0, 1, 2]), "others take their next task afterwards");
+    let effects = cluster.done(1, &lease_of(&next, 1)).unwrap();
+    let fourth = lease_of(&assigned(&effects), 1);
+    assert_eq!(fourth.tasks, TaskRange::single(3));
+    let effects = cluster.done_all(&first);
+    assert_eq!((steps(&effects)[0].0, assigned(&effects)), (1, vec![]));
+    assert_eq!(cluster.done(1, &fourth).map(|effects| indices(&assigned(&effects))), Ok(vec![4]));
+    let effects = cluster.done(2, &lease_of(&next, 2)).unwrap();
+    assert_eq!(ranges(&assigned(&effects)), [(2, TaskRange::single(5))]);
+    assert!(is_start(&cluster.commit(1)[0], 2));
+}
+
+#[test]
+fn leases_of_two_iterations_are_done_one_after_the_other() {
+    let (mut cluster, [first, next]) = one_is_done("uta");
+    assert_eq!((first.len(), indices(&next)), (2, (0..6).collect()), "shares are fixed");
+    assert_eq!(cluster.done(1, &lease_of(&next, 1)).unwrap(), []);
+    let effects = cluster.done_all(&first);
+    assert_eq!((steps(&effects)[0].0, assigned(&effects)), (1, vec![]));
+    cluster.done_all(&[(2, lease_of(&next, 2)), (3, lease_of(&next, 3))]);
+    assert_eq!(steps(&cluster.commit(1))[0].0, 2);
+    assert_eq!(cluster.applied_and_wasted(), (6, 0));
+}
+
+/// What is computed again comes before the next iteration.
+#[test]
+fn a_worker_that_is_lost_while_another_goes_on_gives_up_what_is_ahead() {
+    let (mut cluster, [first, next]) = one_is_done("uta");
+    let effects = cluster.lose(3);
+    assert!(
+        [1, 2].into_iter().all(|number| effects.contains(&cancel(number, &lease_of(&next, number)))),
+        "{effects:?}"
+    );
+    let again = assigned(&effects);
+    let lost = lease_of(&first, 3).tasks;
+    assert_eq!((indices(&again), again[0].1.iteration.number()), (lost.indices().collect(), 1));
+    let (kept, last): (Vec<_>, Vec<_>) = again.into_iter().partition(|(number, _)| *number == 1);
+    let effects = cluster.done_all(&kept);
+    assert_eq!(indices(&assigned(&effects)), (0..6).collect::<Vec<_>>(), "then all go on");
+    let rest = first.into_iter().filter(|(number, _)| *number == 2).chain(last);
+    assert_eq!(steps(&cluster.done_all(&rest.collect::<Vec<_>>()))[0].0, 1);
 }
 
 #[test]

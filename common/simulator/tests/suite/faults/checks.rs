@@ -8,7 +8,7 @@ use ata_scheduler::{
     AbortReason, Collect, Collection, Decision, Effect, Engine, Event, IterationCost, LeaseTime, Refusal,
 };
 use ata_simulator::{Message, VirtualSession};
-use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, TaskRanges, WorkerId};
 
 use crate::faults::Counts;
 use crate::faults::collections::Collections;
@@ -292,25 +292,35 @@ impl<'a> Checks<'a> {
         assert_eq!(lease.id, LeaseId(self.record.next_lease), "a lease's number is used once");
         self.record.next_lease += 1;
         assert!(lease.tasks.count > 0);
-        let employed = match &mut self.iteration {
-            Some(iteration) if iteration.step.is_none() => {
-                assert_eq!(lease.iteration.number(), self.record.parameters.len() as u64);
-                &mut iteration.employed
+        let current = self.record.parameters.len() as u64;
+        match &mut self.iteration {
+            Some(iteration) if lease.iteration.number() == current => {
+                assert_eq!(iteration.step, None, "a step has its results");
+                iteration.employed.insert(worker);
             }
             iteration => {
                 assert!(self.scenario.engine.takes_local_steps, "leases are of the iteration");
-                assert_eq!(
-                    lease.iteration.number(),
-                    (self.record.parameters.len() + usize::from(iteration.is_some())) as u64
-                );
-                self.counts.add("leases of an iteration ahead", 1);
-                &mut self.ahead
+                assert_eq!(lease.iteration.number(), current + u64::from(iteration.is_some()));
+                self.ahead.insert(worker);
+                self.is_ahead_in_time();
             }
-        };
-        employed.insert(worker);
+        }
         let parameters = *self.record.parameters.last().expect("there are some from the start");
         self.held.insert(lease.id, (worker, lease, parameters));
         lease.own.into_iter().for_each(|own| self.collections.ask(worker, own, &[lease]));
+    }
+
+    /// Checks that all tasks of the iteration are handed out, since leases of the next one are.
+    fn is_ahead_in_time(&mut self) {
+        self.counts.add("leases of an iteration ahead", 1);
+        let Some(OpenIteration { decision, step: None, .. }) = &self.iteration else { return };
+        self.counts.add("those before the iteration has all results", 1);
+        let current = self.record.parameters.len() as u64;
+        let held = self.held.values().map(|(_, lease, _)| lease);
+        let begun = held.chain(self.arrived.values().map(|gradient| &gradient.lease));
+        let begun: TaskRanges =
+            begun.filter(|lease| lease.iteration.number() == current).map(|lease| lease.tasks).collect();
+        assert!(begun.covers(&TaskRange { first: 0, count: tasks_of(decision) }.into()), "{begun:?} are not all");
     }
 
     fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome, time: LeaseTime) {
@@ -337,6 +347,14 @@ impl<'a> Checks<'a> {
             (_, arrived) => panic!("{lease:?} ended as {outcome:?}, and what arrived is {arrived:?}"),
         }
         self.check_outcome(worker, lease, outcome);
+        let is_probe = |open: &OpenIteration| lease.tasks.first >= tasks_of(&open.decision);
+        if let TaskOutcome::Lost | TaskOutcome::Failed | TaskOutcome::Cancelled = outcome
+            && !self.is_ahead(lease)
+            && !self.iteration.as_ref().is_some_and(is_probe)
+        {
+            // The iteration ahead is given up, since this is computed again.
+            self.ahead.clear();
+        }
         match outcome {
             TaskOutcome::Applied => {
                 let iteration = self.iteration.as_mut().expect("a step takes it");
@@ -411,7 +429,6 @@ impl<'a> Checks<'a> {
             && let Some(iteration) = &mut self.iteration
         {
             iteration.step = None;
-            self.ahead.clear();
         }
     }
 

@@ -34,7 +34,7 @@ const SEEDS: u64 = 30_000;
 const REPEATED: u64 = 50;
 
 /// The events that must happen often in all seeds together.
-const EXPECTED: [&str; 25] = [
+const EXPECTED: [&str; 26] = [
     "messages lost",
     "messages duplicated",
     "messages out of order",
@@ -56,6 +56,7 @@ const EXPECTED: [&str; 25] = [
     "gradients that were lost on their way",
     "steps that were taken back",
     "leases of an iteration ahead",
+    "those before the iteration has all results",
     "those that were given up",
     "results compared",
     "wrong results found",

@@ -68,9 +68,7 @@ impl Collecting {
 
     /// Asks the workers for their sums, if there is nothing left to hand out, and leaving workers in any case.
     pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
-        let is_left = self.mode.pool().is_some_and(|pool| pool.iter().any(|tasks| tasks.count > 0))
-            || !self.orphans.is_empty()
-            || self.mode.races;
+        let is_left = self.has_more() || self.mode.races;
         let leaving = shared.roster.leaving();
         if self.collections.unasked.is_empty() || is_left && leaving.is_empty() {
             return;
@@ -161,7 +159,7 @@ impl Collecting {
             shared.give_up_ahead();
             shared.discard(&result, outcome);
             self.mode.lose(result.lease.tasks);
-            self.orphan(result.lease.tasks, blame);
+            self.orphan(shared, result.lease.tasks, blame);
         }
     }
 

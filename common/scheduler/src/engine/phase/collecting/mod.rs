@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use super::Committing;
 use crate::engine::collect::Mode;
+use crate::engine::leases::longest_busy_s;
 use crate::engine::{AbortReason, AcceptedResult, Actions, Blame, Copies, Effect, EmployedWorkers, Shared, WorkerSet};
 use crate::policy::{Collect, Decision, SchedulerRng};
 use ata_types::{Iteration, Lease, TaskOutcome, TaskRange, WorkerId};
@@ -40,6 +41,8 @@ pub(in crate::engine) struct Collecting {
     /// The number of tasks of the run before it.
     position: u64,
     pub(in crate::engine) started_s: f64,
+    /// The time of the decision, at which an iteration ahead begins.
+    pub(in crate::engine) decided_s: f64,
     /// The workers that the decision is about.
     decided: Arc<[WorkerId]>,
     /// The number of workers that took part: those available at the start, and those that joined later.
@@ -84,6 +87,7 @@ impl Collecting {
             decision: Arc::new(decision),
             position,
             started_s: shared.now_s,
+            decided_s: shared.now_s,
             workers: decided.len() as u64,
             decided,
             has_begun: false,
@@ -134,6 +138,24 @@ impl Collecting {
     /// Returns whether tasks of it must be computed again that nobody has.
     pub(in crate::engine) fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
+    }
+
+    /// Returns whether a worker that has done its tasks may go on with the next iteration, since nothing is left to hand out, and one waits.
+    pub(in crate::engine) fn may_go_on(&mut self, shared: &Shared) -> bool {
+        let waits = |worker: &WorkerId| shared.roster.may_begin(*worker, false);
+        self.is_stepping() || self.mode.step.is_some() && !self.has_more() && self.employed.workers().iter().any(waits)
+    }
+
+    /// Returns the number of tasks of the step, all of which are handed out.
+    pub(in crate::engine) fn tasks(&self) -> u64 {
+        let results = || self.results().map(|result| result.lease.tasks.count).sum();
+        self.mode.step.map_or_else(results, |tasks| tasks.count)
+    }
+
+    /// Returns whether tasks of the step are left to hand out.
+    fn has_more(&mut self) -> bool {
+        let pool = self.mode.pool();
+        pool.is_some_and(|pool| pool.iter().any(|tasks| tasks.count > 0)) || !self.orphans.is_empty()
     }
 
     /// Returns whether each result makes its own step.
@@ -268,12 +290,7 @@ impl Collecting {
         }
         self.ask(shared);
         if !self.is_asynchronous() && !shared.leases.is_empty() {
-            for &worker in self.employed.workers() {
-                for ended in shared.leases.revoke_all(shared.now_s, worker) {
-                    shared.cancel(worker, &ended);
-                }
-                shared.roster.release(worker);
-            }
+            shared.cancel_all(self.number, &self.employed);
         }
         self.order_step(shared);
         (!self.is_stepping()).then(|| self.committing(shared))
@@ -281,12 +298,20 @@ impl Collecting {
 
     /// Returns the data from which the iteration is committed, once the step was taken with all collections.
     pub(in crate::engine) fn committing(&mut self, shared: &mut Shared) -> Committing {
+        let results = self.take_kept(shared);
+        if let Some(count) = &mut shared.task_count {
+            let tasks = results.iter().map(|result| result.lease.tasks.count).sum();
+            count.computed(tasks, longest_busy_s(&results), self.decided_s);
+            if let Some(ahead) = &shared.ahead {
+                count.measure(ahead.decided_s, shared.now_s - ahead.decided_s);
+            }
+        }
         Committing {
             number: self.number,
             started_s: self.started_s,
             finished_s: shared.now_s,
             workers: self.workers,
-            results: self.take_kept(shared),
+            results,
             employed: std::mem::take(&mut self.employed),
             occupies: self.mode.occupies,
             blame: self.is_asynchronous().then(|| std::mem::take(&mut self.blame)),

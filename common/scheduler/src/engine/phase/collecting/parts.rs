@@ -11,7 +11,8 @@ use ata_types::{TaskRange, WorkerId};
 impl Collecting {
     /// Asks the policy what to do next, if the iteration's tasks are handed out in parts.
     pub(super) fn replan(&mut self, shared: &mut Shared) -> Flow {
-        if shared.failures.is_pause() || self.is_stepping() {
+        // Nothing is left to hand out once the policy has decided on the iteration ahead.
+        if shared.failures.is_pause() || self.is_stepping() || shared.ahead.is_some() {
             return Flow::Continue(());
         }
         let (Some(pool), Collect::InParts { tasks }) = (self.mode.pool(), self.decision.collect) else {
@@ -19,8 +20,8 @@ impl Collecting {
         };
         let (left, now_s) = (pool.iter().map(|tasks| tasks.count).sum(), shared.now_s);
         let (leases, roster, copies) = (&shared.leases, &shared.roster, &self.copies);
-        let view =
-            IterationView { now_s, left, may_copy: !shared.config.takes_local_steps, leases, roster, copies, tasks };
+        let (may_copy, iteration) = (!shared.config.takes_local_steps, self.number);
+        let view = IterationView { now_s, left, may_copy, leases, roster, copies, iteration, tasks };
         // This keeps the allocated memory.
         let mut begin = std::mem::take(&mut self.actions.begin);
         begin.clear();
@@ -101,7 +102,7 @@ impl Collecting {
                 shared.cancel(other, &ended);
                 self.withdraw(shared, other, ended.lease.id);
                 for tasks in left {
-                    self.orphan(tasks, ended.blame.as_deref());
+                    self.orphan(shared, tasks, ended.blame.as_deref());
                 }
             }
             shared.release_or_time(other);
@@ -111,8 +112,10 @@ impl Collecting {
     /// Hands out the tasks that are left like lost ones, if no worker computes.
     fn keep_going(&mut self, shared: &mut Shared) -> Flow {
         let computes = |worker: &WorkerId| self.needed_tasks(shared, *worker) > 0;
+        // Workers of the iteration before take tasks once they have done theirs.
+        let are_others_busy = shared.config.takes_local_steps && !shared.leases.is_empty();
         // If no worker is present, the policy decides on the one that joins next.
-        if shared.roster.present().is_empty() || self.employed.workers().iter().any(computes) {
+        if shared.roster.present().is_empty() || are_others_busy || self.employed.workers().iter().any(computes) {
             return Flow::Continue(());
         }
         let Some(pool) = self.mode.pool() else { return Flow::Continue(()) };

@@ -86,7 +86,7 @@ impl Collecting {
             blame.get_or_insert_default().add(worker);
         }
         for tasks in self.uncovered(shared, worker, &lease, is_blamed) {
-            self.orphan(tasks, blame.as_deref());
+            self.orphan(shared, tasks, blame.as_deref());
         }
     }
 
@@ -101,10 +101,10 @@ impl Collecting {
         blame.add(worker);
         for mut tasks in self.uncovered(shared, worker, lease, true) {
             if tasks.first == lease.tasks.first {
-                self.orphan(TaskRange::single(tasks.first), Some(&blame));
+                self.orphan(shared, TaskRange::single(tasks.first), Some(&blame));
                 tasks = TaskRange { first: tasks.first + 1, count: tasks.count - 1 };
             }
-            self.orphan(tasks, earlier.as_deref());
+            self.orphan(shared, tasks, earlier.as_deref());
         }
     }
 
@@ -147,11 +147,12 @@ impl Collecting {
     }
 
     /// Keeps tasks whose lease ended without a result for another worker, if the step needs them.
-    pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
+    pub(super) fn orphan(&mut self, shared: &mut Shared, tasks: TaskRange, blame: Option<&Blame>) {
         // If there is always another task, only failed ones are worth retrying: if they fail everywhere, the run must end. No
         // asynchronous step needs a particular task.
         let must_redo = !self.is_asynchronous() && (blame.is_some() || !self.mode.never_waits());
         if tasks.count > 0 && self.mode.wants(tasks) && must_redo {
+            shared.give_up_ahead();
             self.orphans.push(Orphan { tasks, blame: blame.cloned().map(Box::new) });
         }
     }
@@ -216,15 +217,15 @@ impl Collecting {
         }
     }
 
-    /// Returns how many tasks that the step needs a worker holds.
+    /// Returns how many tasks that a step needs a worker holds.
     pub(super) fn needed_tasks(&self, shared: &Shared, worker: WorkerId) -> u64 {
-        let tasks = shared.leases.of(worker).map(|(lease, _)| lease.tasks);
-        tasks.filter(|&tasks| self.mode.wants(tasks)).map(|tasks| tasks.count).sum()
+        let needed = |lease: &&Lease| lease.iteration != self.number || self.mode.wants(lease.tasks);
+        shared.leases.of(worker).map(|(lease, _)| lease).filter(needed).map(|lease| lease.tasks.count).sum()
     }
 
     /// Stops a worker that is about to get work, if the step does not need what it computes.
     pub(super) fn cancel_unneeded(&mut self, shared: &mut Shared, worker: WorkerId) {
-        let held = || shared.leases.of(worker).map(|(lease, _)| lease);
+        let held = || shared.leases.of(worker).map(|(lease, _)| lease).filter(|lease| lease.iteration == self.number);
         if held().any(|lease| self.mode.wants(lease.tasks)) {
             return;
         }
