@@ -9,10 +9,6 @@ use crate::{BLOCK, spread, zeros};
 /// The number of rows or columns of a product in one parallel piece, in whole blocks.
 const PIECE: usize = 32;
 
-/// The number of columns that are transposed at a time: 16 KiB, which stay in a core's first cache while one row after
-/// the other is written to them.
-const PACKED_COLUMNS: usize = 256;
-
 /// A matrix of `rows` rows and `columns` columns, in row-major order.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
@@ -32,23 +28,24 @@ pub fn forward(x: Matrix<'_>, weight: Matrix<'_>, bias: &[f32]) -> Vec<f32> {
 
 /// Returns `gradient · weightᵀ`: each number is the sum over the columns of the gradient in their order.
 pub fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
-    let left = Left { numbers: gradient.numbers, row: gradient.columns, term: 1 };
-    let rows = gradient.rows;
-    // The columns of the result are computed a block at a time: a few rows of the weight fit in the cache, where they are transposed.
-    let mut blocks = zeros(weight.rows * rows);
-    let pieces = blocks.chunks_mut(PIECE * rows).zip(weight.numbers.chunks(PIECE * weight.columns));
-    spread(pieces, |(blocks, numbers)| {
-        let mut packed = vec![0.0; weight.columns * BLOCK];
-        for (block, numbers) in blocks.chunks_mut(BLOCK * rows).zip(numbers.chunks(BLOCK * weight.columns)) {
-            let right = Right::transposed(numbers, weight.columns, &mut packed);
-            by_width(Product { left, right: &right, bias: None, result: block });
-        }
-    });
-    let mut result = zeros(rows * weight.rows);
-    for (first, block) in (0..weight.rows).step_by(BLOCK).zip(blocks.chunks(BLOCK * rows)) {
-        let width = block.len() / rows;
-        for (row, block) in result.chunks_exact_mut(weight.rows).zip(block.chunks_exact(width)) {
-            row[first..first + width].copy_from_slice(block);
+    // The gradient is transposed rather than the weight, which is far larger.
+    let columns = transposed(gradient);
+    let right = Right::new(Matrix { numbers: &columns, rows: gradient.columns, columns: gradient.rows });
+    let left = Left { numbers: weight.numbers, row: weight.columns, term: 1 };
+    let product = multiply(left, weight.rows, &right, None);
+    transposed(Matrix { numbers: &product, rows: weight.rows, columns: gradient.rows })
+}
+
+/// Returns the transpose, in row-major order.
+fn transposed(Matrix { numbers, rows, columns }: Matrix<'_>) -> Vec<f32> {
+    let mut result = vec![0.0; rows * columns];
+    // A cache line of each row of the result is written at a time.
+    for first in (0..rows).step_by(BLOCK) {
+        let lines = &numbers[first * columns..];
+        for (column, row) in result.chunks_exact_mut(rows).enumerate() {
+            for (number, line) in row[first..].iter_mut().take(BLOCK).zip(lines.chunks_exact(columns)) {
+                *number = line[column];
+            }
         }
     }
     result
@@ -79,10 +76,7 @@ struct Left<'a> {
 
 /// The right factor in blocks of columns.
 struct Right<'a> {
-    /// The whole blocks. `block` and `row` are the distances between blocks and between the rows of a block.
     numbers: &'a [f32],
-    block: usize,
-    row: usize,
     /// The last block, padded with zeros, if it is not whole.
     tail: Vec<f32>,
     rows: usize,
@@ -96,27 +90,7 @@ impl<'a> Right<'a> {
         for (tail, row) in tail.chunks_exact_mut(BLOCK).zip(numbers.chunks_exact(columns)) {
             tail[..columns - whole].copy_from_slice(&row[whole..]);
         }
-        Self { numbers, block: BLOCK, row: columns, tail, rows, columns }
-    }
-
-    /// Writes the transpose of at most [`BLOCK`] rows to `packed`.
-    fn transposed(numbers: &[f32], columns: usize, packed: &'a mut [f32]) -> Self {
-        for (at, packed) in packed.chunks_mut(PACKED_COLUMNS * BLOCK).enumerate() {
-            for (lane, row) in numbers.chunks_exact(columns).enumerate() {
-                let row = &row[at * PACKED_COLUMNS..];
-                for (packed, number) in packed.as_chunks_mut::<BLOCK>().0.iter_mut().zip(row) {
-                    packed[lane] = *number;
-                }
-            }
-        }
-        Self {
-            numbers: packed,
-            block: 0,
-            row: BLOCK,
-            tail: Vec::new(),
-            rows: columns,
-            columns: numbers.len() / columns,
-        }
+        Self { numbers, tail, rows, columns }
     }
 
     /// Returns the block of columns from `first` on, and the distance between its rows.
@@ -124,17 +98,29 @@ impl<'a> Right<'a> {
         if first + BLOCK > self.columns && !self.tail.is_empty() {
             (&self.tail, BLOCK)
         } else {
-            (&self.numbers[first / BLOCK * self.block..], self.row)
+            (&self.numbers[first..], self.columns)
         }
     }
 }
 
 fn multiply(left: Left<'_>, rows: usize, right: &Right<'_>, bias: Option<&[f32]>) -> Vec<f32> {
-    let mut result = zeros(rows * right.columns);
-    spread(result.chunks_mut(PIECE * right.columns).enumerate(), |(piece, result)| {
-        let left = Left { numbers: &left.numbers[piece * PIECE * left.row..], ..left };
+    let piece = |at: usize, result: &mut [f32]| {
+        let left = Left { numbers: &left.numbers[at * PIECE * left.row..], ..left };
         by_width(Product { left, right, bias, result });
-    });
+    };
+    if rayon::current_num_threads() == 1 {
+        // Memory that is written once need not be cleared before.
+        let mut result = Vec::with_capacity(rows * right.columns);
+        let mut buffer = vec![0.0; rows.min(PIECE) * right.columns];
+        for at in 0..rows.div_ceil(PIECE) {
+            let buffer = &mut buffer[..(rows - at * PIECE).min(PIECE) * right.columns];
+            piece(at, buffer);
+            result.extend_from_slice(buffer);
+        }
+        return result;
+    }
+    let mut result = zeros(rows * right.columns);
+    spread(result.chunks_mut(PIECE * right.columns).enumerate(), |(at, result)| piece(at, result));
     result
 }
 
@@ -154,10 +140,14 @@ impl Blocked for Product<'_> {
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
         let rows = self.result.len() / self.right.columns;
         let mut row = rows - rows % P;
-        for first in (0..self.right.columns).step_by(BLOCK) {
+        let mut first = 0;
+        while first < self.right.columns {
+            // The sums of two blocks fit in the registers if a block is one of them.
+            let pair = V == 1 && first + 2 * BLOCK <= self.right.columns;
             for row in (0..row).step_by(P) {
-                self.tile::<S, P, V, 1>(simd, row, first);
+                if pair { self.tile::<S, P, V, 2>(simd, row, first) } else { self.tile::<S, P, V, 1>(simd, row, first) }
             }
+            first += if pair { 2 * BLOCK } else { BLOCK };
         }
         while row + 2 <= rows {
             self.rows::<S, 2, V, 2>(simd, row);
@@ -170,11 +160,11 @@ impl Blocked for Product<'_> {
 }
 
 impl Product<'_> {
-    /// Computes `P` rows, with `C` blocks at a time where blocks are contiguous.
+    /// Computes `P` rows, with `C` blocks at a time as far as they go.
     #[inline(always)]
     fn rows<S: Simd, const P: usize, const V: usize, const C: usize>(&mut self, simd: S, row: usize) {
         let mut first = 0;
-        while self.right.block == BLOCK && first + C * BLOCK <= self.right.columns {
+        while first + C * BLOCK <= self.right.columns {
             self.tile::<S, P, V, C>(simd, row, first);
             first += C * BLOCK;
         }
