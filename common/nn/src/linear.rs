@@ -6,7 +6,7 @@ use crate::instructions::by_width;
 use crate::tile::{Blocked, load, store};
 use crate::{BLOCK, spread, zeros};
 
-/// The number of rows or columns of a product in one parallel piece, in whole blocks.
+/// The number of rows of a product in one piece, which a thread computes.
 const PIECE: usize = 32;
 
 /// A matrix of `rows` rows and `columns` columns, in row-major order.

@@ -267,8 +267,8 @@ mod tests {
         assert!(plan.machines[0].tasks > 11.0, "{plan:?}");
     }
 
-    /// The vectors of a round take 445 and 178 ms on these links, and messages 120 ms, while workers go on: 77 steps of 93.75 a second take as
-    /// long if a tenth of the time is spare. Of equal steps, machines compute 25 a second.
+    /// The vectors of a round take 445 and 178 ms on these links, and messages 120 ms, while workers go on: at 93.75 steps a second, that is two
+    /// fifths of 174 steps. Of equal steps, machines compute 25 a second.
     #[test]
     fn rounds_hide_slow_links() {
         let rounds = |link: &str, round_trip: &str, machines: &[&str]| {

@@ -31,7 +31,7 @@
 //! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`
 //! - `shared`: the state that all phases share, and what happens to it in each of them
 //! - `collect`: which results make a step, and which tasks are handed out for it; `downloads`: who waits for parameters
-//! - `ahead`: the next iteration of local steps, which begins while differences travel
+//! - `ahead`: the next iteration of local steps, which begins before the current one is over
 //! - `leaving`: workers that finish what they have begun, and go
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines

@@ -17,7 +17,7 @@ const MOST_CHANGE: f64 = 2.0;
 const NOISE_CHANGE: f64 = 1.25;
 
 /// The largest share of a round's steps that are taken ahead, before its parameters are there. On the links of the how-to on machines far
-/// apart, a test loss of 2.9 is reached after 126 s with 0.9, 100 s with 0.6 and 95 s with 0.4.
+/// apart, a test loss of 2.9 is reached after 126 s with 0.9 (two seeds), 100 s with 0.6 and 95 s with 0.4 (one).
 const AHEAD: f64 = 0.4;
 
 /// The number of iterations for which a number is kept that follows the goodput: those over which the noise is estimated.

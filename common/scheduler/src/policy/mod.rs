@@ -43,7 +43,7 @@ pub trait Policy: Send {
     /// Returns the allocation for one iteration.
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
 
-    /// Decides what to do next within an iteration of [`Collect::InParts`]. Called as the iteration begins, after each of its results, when
+    /// Decides what to do next within an iteration of [`Collect::InParts`]. Called as the iteration begins, after each result, when
     /// a worker is lost, fails, joins or has rested, and at [`Actions::ask_again_s`]. If no worker computes and
     /// none is to begin, the engine hands out the tasks that are left like lost ones.
     fn replan(&mut self, _view: &IterationView<'_>, _actions: &mut Actions) {}
