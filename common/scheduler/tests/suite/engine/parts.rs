@@ -108,6 +108,19 @@ fn busy(tasks: u64, elapsed_s: f64, is_copied: bool) -> Activity {
 }
 
 #[test]
+fn while_local_steps_are_ahead_the_policy_hands_out_those() {
+    let mut play = Play::with(EngineConfig { budget: 3, takes_local_steps: true, ..EngineConfig::default() }, false);
+    play.order(&[(1, 1), (2, 1), (3, 1)], &[], &[]);
+    let first = play.cluster.join_all(3);
+    assert_eq!(assigned(&play.cluster.done(1, &lease_of(&first, 1)).unwrap()), []);
+    let activity = play.script.lock().unwrap().doing.clone();
+    assert!(matches!(activity[..2], [Activity::Idle, Activity::Busy { tasks: 1, .. }]), "{activity:?}");
+    play.order(&[(2, 2)], &[], &[]);
+    let next = assigned(&play.cluster.done(2, &lease_of(&first, 2)).unwrap());
+    assert_eq!((holders(&next), next[0].1.iteration.number()), (vec![2], 2), "as soon as a worker is free");
+}
+
+#[test]
 fn tasks_are_begun_as_ordered_and_each_result_is_a_question() {
     let (mut play, leases) = Play::begin(6, 2);
     assert_eq!((ranges(&leases), play.left()), (vec![(1, range(0, 2))], 6));
