@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::either::Either;
 
 use crate::admission::Admission;
+use crate::congestion;
 use crate::handshake::{Transport, handshake};
 use crate::limits::STRANGER_TIMEOUT;
 use crate::obstacle::{MORE_FILES, is_out_of_files};
@@ -66,10 +67,12 @@ where
         F: Future<Output = ()> + Send,
     {
         let this = Arc::new((self, handle));
+        congestion::prepare(&listener);
         loop {
             let place = this.0.admission.place().await;
             match listener.accept().await {
                 Ok((stream, address)) => {
+                    congestion::accepted(&stream);
                     let (this, since) = (this.clone(), Instant::now());
                     let peer = Peer::new(address, this.0.warnings.clone());
                     this.0.admission.enter(address.ip(), peer.state());

@@ -10,7 +10,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use crate::congestion::share_links;
 use crate::security::names_of;
 use crate::warnings::Protocol;
 
@@ -47,7 +46,6 @@ pub(crate) async fn handshake(
 ) -> Result<Handshake, Option<String>> {
     // Without this, small messages wait for each other for up to 40 ms.
     stream.set_nodelay(true).unwrap_or(());
-    share_links(&stream);
     let mut first = [0];
     let peeked = timeout_at(deadline, stream.peek(&mut first)).await;
     // Browsers open connections speculatively, and may never use them.
