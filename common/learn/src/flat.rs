@@ -7,9 +7,9 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, ExecutionError, FloatDType, Tensor, TensorData, Transaction};
 
 use crate::device::is_cpu;
-use crate::nn::LeftValues;
+use crate::nn::{self, Factors, LeftValues};
 use crate::table::{is_trained, table_of};
-use ata_sums::TensorSizes;
+use ata_sums::{TensorGradient, TensorSizes};
 
 /// Values of parameters in burn's visiting order.
 struct ByKind<T> {
@@ -124,21 +124,55 @@ pub(crate) fn dtype<N: Module>(network: &N) -> FloatDType {
 /// minus that after it.
 pub(crate) struct Gradients {
     loss: Tensor<1>,
-    parts: Vec<Tensor<1>>,
+    parts: Vec<ParameterGradient<Tensor<1>>>,
+}
+
+/// The gradient of one parameter.
+pub(crate) enum ParameterGradient<T> {
+    /// The values of the gradient.
+    Values(T),
+    /// The factors of a large weight's gradient, if they are kept.
+    Factors(Box<Factors>),
+}
+
+impl ParameterGradient<Tensor<1>> {
+    fn tensor(self) -> Tensor<1> {
+        match self {
+            Self::Values(tensor) => tensor,
+            Self::Factors(factors) => factors.tensor(),
+        }
+    }
+}
+
+impl ParameterGradient<TensorData> {
+    /// Returns the gradient in the form in which a sum takes it.
+    pub(crate) fn gradient(&self) -> TensorGradient<'_> {
+        match self {
+            Self::Values(data) => TensorGradient::Values(values(data)),
+            Self::Factors(factors) => TensorGradient::Product(factors.product()),
+        }
+    }
 }
 
 struct GradientVisitor {
-    parts: ByKind<Tensor<1>>,
+    parts: ByKind<ParameterGradient<Tensor<1>>>,
     gradients: burn::tensor::Gradients,
     left: LeftValues,
     tasks: usize,
 }
 
 impl GradientVisitor {
-    fn trained<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> Tensor<1> {
-        // burn records no gradient for a parameter that the loss does not depend on: it is zero.
+    fn trained<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> ParameterGradient<Tensor<1>> {
         let gradient = param.val().grad_remove(&mut self.gradients);
-        gradient.unwrap_or_else(|| param.val().inner().zeros_like()).flatten(0, D - 1).cast(FloatDType::F32)
+        // Factors beside a gradient stay, by which their learner sees that they are not all of it.
+        if gradient.is_none()
+            && let Some(factors) = nn::take_factors(param.val())
+        {
+            return ParameterGradient::Factors(factors);
+        }
+        // burn records no gradient for a parameter that the loss does not depend on: it is zero.
+        let gradient = gradient.unwrap_or_else(|| param.val().inner().zeros_like());
+        ParameterGradient::Values(gradient.flatten(0, D - 1).cast(FloatDType::F32))
     }
 
     fn averaged<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> Tensor<1> {
@@ -154,7 +188,8 @@ impl GradientVisitor {
 
 impl ModuleVisitor for GradientVisitor {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let part = if is_trained(param) { self.trained(param) } else { self.averaged(param) };
+        let part =
+            if is_trained(param) { self.trained(param) } else { ParameterGradient::Values(self.averaged(param)) };
         self.parts.of(param).push(part);
     }
 }
@@ -169,16 +204,32 @@ impl Gradients {
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {
-        let parts = self.parts.into_iter().zip(other.parts).map(|(a, b)| a + b).collect();
+        let parts = self.parts.into_iter().zip(other.parts);
+        let parts = parts.map(|(a, b)| ParameterGradient::Values(a.tensor() + b.tensor())).collect();
         Self { loss: self.loss + other.loss, parts }
     }
 
     /// Reads the loss and the part of each parameter into host memory, in one read from the device.
-    pub(crate) fn read(self) -> Result<(f32, Vec<TensorData>), ExecutionError> {
-        let tensors = [self.loss].into_iter().chain(self.parts);
-        let mut data = tensors.fold(Transaction::default(), Transaction::register).try_execute()?;
-        let parts = data.split_off(1);
-        Ok((values(&data[0])[0], parts))
+    pub(crate) fn read(self) -> Result<(f32, Vec<ParameterGradient<TensorData>>), ExecutionError> {
+        let mut transaction = Transaction::default().register(self.loss);
+        let mut places = Vec::new();
+        for part in self.parts {
+            places.push(match part {
+                ParameterGradient::Values(tensor) => {
+                    transaction = transaction.register(tensor);
+                    None
+                }
+                ParameterGradient::Factors(factors) => Some(factors),
+            });
+        }
+        let mut data = transaction.try_execute()?.into_iter();
+        let mut next = || data.next().expect("one for each tensor");
+        let loss = values(&next())[0];
+        let parts = places.into_iter().map(|factors| match factors {
+            None => ParameterGradient::Values(next()),
+            Some(factors) => ParameterGradient::Factors(factors),
+        });
+        Ok((loss, parts.collect()))
     }
 }
 

@@ -7,14 +7,14 @@ use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, TensorData};
 
 use crate::device::{OpenDevice, is_cpu};
-use crate::flat::{self, Gradients};
+use crate::flat::{self, Gradients, ParameterGradient};
 use crate::model::OpenData;
 use crate::nn::{self, BatchTasks};
 use crate::precision::Precision;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
 use crate::sift::{Sifted, sift};
 use ata_data::{DataError, TaskSample, TaskSampler, Tasks};
-use ata_sums::{GradientSum, NotFinite, Quantizer};
+use ata_sums::{GradientSum, NotFinite, Quantizer, TensorGradient};
 
 /// Computes the gradients of a run's tasks at given parameters.
 pub trait Learner: Send {
@@ -138,6 +138,8 @@ pub(crate) struct BurnLearner<P: Problem> {
     fused_tasks: u64,
     /// The number of parts of a task that are computed one after the other.
     parts: usize,
+    /// Whether the gradients of large weights are kept as factors, until a network uses one in several ways.
+    keeps_factors: bool,
     /// Whether batches are prepared ahead. This is not done on the CPU, which would have to stop computing for it.
     prepares: bool,
     announced: Option<TaskBatch>,
@@ -163,6 +165,7 @@ impl<P: Problem> BurnLearner<P> {
             prepares: !is_cpu(&device),
             fused_tasks: (fused / u64::from(tasks.task_batch)).max(1),
             parts: open.micro_batch.map_or(1, |most| tasks.task_batch.div_ceil(most) as usize),
+            keeps_factors: true,
             tasks: match data.samples.samples_of_shard() {
                 Some(shard) => TaskSampler::of_shards(tasks, data.samples.count(), shard),
                 None => TaskSampler::new(tasks, data.samples.count()),
@@ -230,7 +233,11 @@ impl<P: Problem> BurnLearner<P> {
     }
 
     /// Returns the loss and the gradient summed over some tasks, in host memory.
-    fn read(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<(f32, Vec<TensorData>), LearnerError> {
+    fn read(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+    ) -> Result<(f32, Vec<ParameterGradient<TensorData>>), LearnerError> {
         let mut sum: Option<Gradients> = None;
         for tasks in batches(tasks, self.fused_tasks) {
             let gradients = if self.parts > 1 {
@@ -274,9 +281,11 @@ impl<P: Problem> Learner for BurnLearner<P> {
         sum: &mut GradientSum,
         quantizer: &Quantizer,
     ) -> Result<f64, LearnerError> {
-        let (loss, parts) = self.read(iteration, tasks)?;
+        let kept = if self.keeps_factors { nn::keeping_factors(|| self.read(iteration, tasks)) } else { None };
+        self.keeps_factors = kept.is_some();
+        let (loss, parts) = kept.unwrap_or_else(|| self.read(iteration, tasks))?;
         let loss = finite(loss.into())?;
-        let tensors: Vec<&[f32]> = parts.iter().map(flat::values).collect();
+        let tensors: Vec<TensorGradient<'_>> = parts.iter().map(ParameterGradient::gradient).collect();
         sum.add_tensors(&tensors, tasks.count, quantizer)?;
         Ok(loss)
     }
@@ -343,8 +352,10 @@ fn needs_all(what: &str) -> LearnerError {
     LearnerError::Problem(format!("{what} takes all samples of a task at once: {way_out}"))
 }
 
-fn task_gradient(loss: f32, parts: &[TensorData]) -> TaskGradient {
-    TaskGradient { gradient: flat::concatenate(parts), loss: loss.into() }
+fn task_gradient(loss: f32, parts: &[ParameterGradient<TensorData>]) -> TaskGradient {
+    let parts: Vec<_> = parts.iter().map(ParameterGradient::gradient).collect();
+    let values: Vec<_> = parts.iter().map(TensorGradient::values).collect();
+    TaskGradient { gradient: values.concat(), loss: loss.into() }
 }
 
 #[cfg(test)]

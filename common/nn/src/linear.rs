@@ -23,7 +23,7 @@ pub struct Matrix<'a> {
 /// Returns `x · weight + bias`: each number is the sum over the columns of `x` in their order, plus the bias.
 pub fn forward(x: Matrix<'_>, weight: Matrix<'_>, bias: &[f32]) -> Vec<f32> {
     let left = Left { numbers: x.numbers, row: x.columns, term: 1 };
-    multiply(left, x.rows, &Right::new(weight), Some(bias))
+    Product { left, rows: x.rows, right: Right::new(weight), bias: Some(bias) }.numbers()
 }
 
 /// Returns `gradient · weightᵀ`: each number is the sum over the columns of the gradient in their order.
@@ -32,8 +32,8 @@ pub fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
     let columns = transposed(gradient);
     let right = Right::new(Matrix { numbers: &columns, rows: gradient.columns, columns: gradient.rows });
     let left = Left { numbers: weight.numbers, row: weight.columns, term: 1 };
-    let product = multiply(left, weight.rows, &right, None);
-    transposed(Matrix { numbers: &product, rows: weight.rows, columns: gradient.rows })
+    let product = Product { left, rows: weight.rows, right, bias: None };
+    transposed(Matrix { numbers: &product.numbers(), rows: weight.rows, columns: gradient.rows })
 }
 
 /// Returns the transpose, in row-major order.
@@ -52,9 +52,9 @@ fn transposed(Matrix { numbers, rows, columns }: Matrix<'_>) -> Vec<f32> {
 }
 
 /// Returns `xᵀ · gradient`: each number is the sum over the samples in their order.
-pub fn weight_gradient(x: Matrix<'_>, gradient: Matrix<'_>) -> Vec<f32> {
+pub fn weight_gradient<'a>(x: Matrix<'a>, gradient: Matrix<'a>) -> Product<'a> {
     let left = Left { numbers: x.numbers, row: 1, term: x.columns };
-    multiply(left, x.columns, &Right::new(gradient), None)
+    Product { left, rows: x.columns, right: Right::new(gradient), bias: None }
 }
 
 /// Returns the sums of the columns, over the rows in their order.
@@ -103,35 +103,54 @@ impl<'a> Right<'a> {
     }
 }
 
-fn multiply(left: Left<'_>, rows: usize, right: &Right<'_>, bias: Option<&[f32]>) -> Vec<f32> {
-    let piece = |at: usize, result: &mut [f32]| {
-        let left = Left { numbers: &left.numbers[at * PIECE * left.row..], ..left };
-        by_width(Product { left, right, bias, result });
-    };
-    if rayon::current_num_threads() == 1 {
-        // Memory that is written once need not be cleared before.
-        let mut result = Vec::with_capacity(rows * right.columns);
-        let mut buffer = vec![0.0; rows.min(PIECE) * right.columns];
-        for at in 0..rows.div_ceil(PIECE) {
-            let buffer = &mut buffer[..(rows - at * PIECE).min(PIECE) * right.columns];
-            piece(at, buffer);
-            result.extend_from_slice(buffer);
-        }
-        return result;
-    }
-    let mut result = zeros(rows * right.columns);
-    spread(result.chunks_mut(PIECE * right.columns).enumerate(), |(at, result)| piece(at, result));
-    result
+/// A product of two matrices, which is often far larger than they are.
+pub struct Product<'a> {
+    left: Left<'a>,
+    rows: usize,
+    right: Right<'a>,
+    bias: Option<&'a [f32]>,
 }
 
-struct Product<'a> {
+impl Product<'_> {
+    /// Returns the numbers in row-major order.
+    pub fn numbers(&self) -> Vec<f32> {
+        let count = self.rows * self.right.columns;
+        if rayon::current_num_threads() == 1 {
+            // Memory that is written once need not be cleared before.
+            let mut result = Vec::with_capacity(count);
+            self.in_pieces(|piece| result.extend_from_slice(piece));
+            return result;
+        }
+        let mut result = zeros(count);
+        spread(result.chunks_mut(PIECE * self.right.columns).enumerate(), |(at, piece)| self.compute(at, piece));
+        result
+    }
+
+    /// Computes the numbers in row-major order, and calls `visit` for each piece of them while it is in a cache.
+    pub fn in_pieces(&self, mut visit: impl FnMut(&[f32])) {
+        let mut buffer = vec![0.0; self.rows.min(PIECE) * self.right.columns];
+        for at in 0..self.rows.div_ceil(PIECE) {
+            let piece = &mut buffer[..(self.rows - at * PIECE).min(PIECE) * self.right.columns];
+            self.compute(at, piece);
+            visit(piece);
+        }
+    }
+
+    fn compute(&self, piece: usize, result: &mut [f32]) {
+        let left = Left { numbers: &self.left.numbers[piece * PIECE * self.left.row..], ..self.left };
+        by_width(Piece { left, right: &self.right, bias: self.bias, result });
+    }
+}
+
+/// Successive rows of a product.
+struct Piece<'a> {
     left: Left<'a>,
     right: &'a Right<'a>,
     bias: Option<&'a [f32]>,
     result: &'a mut [f32],
 }
 
-impl Blocked for Product<'_> {
+impl Blocked for Piece<'_> {
     type Output = ();
 
     /// Computes `P` rows at a time, as far as they go. For the last few rows, several blocks are computed together, so
@@ -159,7 +178,7 @@ impl Blocked for Product<'_> {
     }
 }
 
-impl Product<'_> {
+impl Piece<'_> {
     /// Computes `P` rows, with `C` blocks at a time as far as they go.
     #[inline(always)]
     fn rows<S: Simd, const P: usize, const V: usize, const C: usize>(&mut self, simd: S, row: usize) {

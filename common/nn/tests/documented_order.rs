@@ -152,7 +152,7 @@ fn matrix_products() {
             (0..rows).fold(0.0, term)
         };
         let expected: Vec<f32> = (0..inner * columns).map(of_weight).collect();
-        check("gradient of the weights", &expected, || linear::weight_gradient(x, gradient));
+        check("gradient of the weights", &expected, || linear::weight_gradient(x, gradient).numbers());
         let of_bias = |o: usize| gradient.numbers.chunks_exact(columns).fold(0.0, |sum, row| sum + row[o]);
         let expected: Vec<f32> = (0..columns).map(of_bias).collect();
         check("gradient of the bias", &expected, || linear::column_sums(gradient));

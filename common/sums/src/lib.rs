@@ -30,7 +30,7 @@ pub use agreement::TaskResult;
 pub use codec::{
     CodecError, apply_differences, decode_parameters, decode_sums, encode_differences, encode_parameters, encode_sums,
 };
-pub use exact::{GradientSum, NotFinite, Quantizer, TensorSizes, Units, UnitsError, add_sums, maxima};
+pub use exact::{GradientSum, NotFinite, Quantizer, TensorGradient, TensorSizes, Units, UnitsError, add_sums, maxima};
 pub use local::{InnerSteps, LocalParameters, outer_rate};
 pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_model_except, decode_own_state, decode_table,

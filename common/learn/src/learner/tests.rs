@@ -108,6 +108,60 @@ fn a_task_in_parts_is_the_whole_but_for_rounding() {
     }
 }
 
+/// A layer of 512 inputs and outputs, whose weight takes 1 MiB.
+#[derive(Module, Debug)]
+struct OneLayer {
+    layer: crate::nn::Linear,
+    /// Whether the layer is used twice.
+    twice: bool,
+    /// Whether the weight of another layer is computed from the weight of this one.
+    derived: bool,
+}
+
+impl crate::model::Network for OneLayer {
+    fn forward(&self, images: burn::tensor::Tensor<4>) -> burn::tensor::Tensor<2> {
+        let x = images.flatten::<2>(1, 3).narrow(1, 0, 512);
+        let mut y = self.layer.forward(x);
+        if self.twice {
+            y = self.layer.forward(y);
+        }
+        if self.derived {
+            y = self.layer.twice_the_weight().forward(y);
+        }
+        y.narrow(1, 0, 100)
+    }
+}
+
+/// Sums from factors are bit-identical to sums of gradients, and a weight that is used in several ways has no factors.
+#[test]
+fn factors_add_up_to_the_same_sum() {
+    for (twice, derived) in [(false, false), (true, false), (false, true)] {
+        let problem = Arc::new(ImageClassifier::new(ImageParameters::default(), move |_, device: &Device| {
+            let layer = burn::nn::LinearConfig::new(512, 512).init(device);
+            OneLayer { layer: crate::nn::Linear::new(layer), twice, derived }
+        }));
+        let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+        let data = Arc::new(OpenData { problem, samples });
+        crate::on_one_thread(|| {
+            let mut learner = BurnLearner::new(data, TASKS, &crate::DeviceChoice::Cpu.open().unwrap());
+            let parameters: Vec<f32> = (0..513 * 512).map(|at| (at as f32).sin() / 22.0).collect();
+            learner.load(&parameters);
+            let sizes = ata_sums::TensorSizes::new([512 * 512, 512]);
+            let units = ata_sums::Units::from_exponents(&[-30, -30], &sizes).unwrap();
+            let quantizer = Quantizer::new(units, sizes.clone(), TASKS.budget, ata_types::WireFormat::F32Exact);
+            let (mut sum, mut expected) = (GradientSum::new(&sizes), GradientSum::new(&sizes));
+            for task in 0..3 {
+                let loss = learner.add(Iteration(1), TaskRange::single(task), &mut sum, &quantizer).unwrap();
+                let TaskGradient { gradient, loss: of_task } = learner.gradient(Iteration(1), task).unwrap();
+                expected.add(&gradient, 1, &quantizer).unwrap();
+                assert_eq!(loss.to_bits(), of_task.to_bits());
+            }
+            assert!(sum == expected && sum.values.iter().any(|value| *value != 0), "{twice} {derived}");
+            assert_eq!(learner.keeps_factors, !twice && !derived);
+        });
+    }
+}
+
 /// Running statistics are averaged parameters, whose parts are compared apart from the gradient.
 #[test]
 fn normalised_tasks_are_the_same_in_a_batch_but_for_rounding() {

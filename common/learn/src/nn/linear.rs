@@ -2,12 +2,14 @@
 
 use ata_nn::linear as kernel;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, module};
 use burn_flex::FlexTensor;
 
+use super::factors;
 use super::flex::{self, matrix};
 
 /// A fully connected layer: `x · weight + bias`.
@@ -21,6 +23,13 @@ impl Linear {
     /// Takes over the parameters of burn's layer.
     pub fn new(layer: burn::nn::Linear) -> Self {
         Self { weight: layer.weight, bias: layer.bias }
+    }
+
+    /// Returns a layer whose weight is computed, and so not a parameter.
+    #[cfg(test)]
+    pub(crate) fn twice_the_weight(&self) -> Self {
+        let weight = Param::initialized(burn::module::ParamId::new(), self.weight.val() * 2.0);
+        Self { weight, bias: None }
     }
 
     /// Takes a tensor of shape [..., inputs], and returns one of shape [..., outputs].
@@ -57,20 +66,23 @@ impl LinearOperation for Flex {
 
 impl<C: CheckpointStrategy> LinearOperation for Autodiff<Flex, C> {
     fn linear_in_order(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+        // A weight that was computed passes its gradient on.
+        let parameter = Self::float_is_require_grad(&weight).then(|| weight.id());
         flex::differentiable::<C, _, 3>(
             [x, weight, bias],
             |[x, weight, bias]| Flex::linear_in_order(x, weight, bias),
             |[x, weight, bias]| {
                 let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
-                (Flex::linear_in_order(x.clone(), weight.clone(), bias), [x, weight])
+                (Flex::linear_in_order(x.clone(), weight.clone(), bias), (parameter, [x, weight]))
             },
-            |[x, weight], gradient, [of_x, of_weight, of_bias]| {
+            |(parameter, [x, weight]), gradient, [of_x, of_weight, of_bias]| {
                 let gradient = gradient.to_contiguous();
+                let of_weight = of_weight && !factors::keep(parameter, &weight, &x, &gradient);
                 let (x, weight, gradient) = (matrix(&x), matrix(&weight), matrix(&gradient));
+                let of_weight = of_weight.then(|| kernel::weight_gradient(x, gradient).numbers());
                 [
                     of_x.then(|| flex::tensor(kernel::input_gradient(gradient, weight), [x.rows, x.columns])),
-                    of_weight
-                        .then(|| flex::tensor(kernel::weight_gradient(x, gradient), [weight.rows, weight.columns])),
+                    of_weight.map(|numbers| flex::tensor(numbers, [weight.rows, weight.columns])),
                     of_bias.then(|| flex::tensor(kernel::column_sums(gradient), [weight.columns])),
                 ]
             },

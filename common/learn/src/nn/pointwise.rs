@@ -87,7 +87,7 @@ impl<C: CheckpointStrategy> PointwiseOperation for Autodiff<Flex, C> {
                         let zeros = vec![0.0; weight.columns];
                         flex::tensor(kernel::forward(gradient, weight, &zeros), [pixels.rows, pixels.columns])
                     }),
-                    of_weight.then(|| flex::tensor(kernel::weight_gradient(gradient, pixels), shape)),
+                    of_weight.then(|| flex::tensor(kernel::weight_gradient(gradient, pixels).numbers(), shape)),
                 ]
             },
         )

@@ -20,6 +20,6 @@ pub(crate) use kernels::{max_bits, power_of_two};
 pub(crate) use shifts::{BLOCK, BlockMaxima, block_maxima};
 pub(crate) use sizes::Tallies;
 pub use sizes::TensorSizes;
-pub use sum::{GradientSum, NotFinite, Quantizer, maxima};
+pub use sum::{GradientSum, NotFinite, Quantizer, TensorGradient, maxima};
 pub(crate) use units::ceil_log2;
 pub use units::{Units, UnitsError};

@@ -1,7 +1,9 @@
 //! The sum of some tasks' gradients, as integers.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
+use ata_nn::linear::Product;
 use ata_types::WireFormat;
 
 use super::kernels::{
@@ -70,6 +72,31 @@ pub struct NotFinite {
     pub index: usize,
 }
 
+/// The gradient of one tensor.
+pub enum TensorGradient<'a> {
+    /// The values of the gradient.
+    Values(&'a [f32]),
+    /// The gradient of a layer's weight.
+    Product(Product<'a>),
+}
+
+impl TensorGradient<'_> {
+    fn in_pieces(&self, mut visit: impl FnMut(&[f32])) {
+        match self {
+            Self::Values(values) => visit(values),
+            Self::Product(product) => product.in_pieces(visit),
+        }
+    }
+
+    /// Returns the values of the gradient.
+    pub fn values(&self) -> Cow<'_, [f32]> {
+        match self {
+            Self::Values(values) => Cow::Borrowed(values),
+            Self::Product(product) => Cow::Owned(product.numbers()),
+        }
+    }
+}
+
 /// Returns the error for a tensor whose values are not all finite, and whose first value has the index `first`.
 fn first_not_finite(values: &[f32], first: usize) -> NotFinite {
     NotFinite { index: first + values.iter().take_while(|value| value.is_finite()).count() }
@@ -127,7 +154,7 @@ impl GradientSum {
     pub fn add(&mut self, gradient: &[f32], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
         assert_eq!(gradient.len(), quantizer.sizes.values());
         let pieces = quantizer.sizes.pieces(0..gradient.len());
-        let tensors: Vec<&[f32]> = pieces.map(|(_, piece)| &gradient[piece]).collect();
+        let tensors: Vec<_> = pieces.map(|(_, piece)| TensorGradient::Values(&gradient[piece])).collect();
         self.add_tensors(&tensors, tasks, quantizer)
     }
 
@@ -135,23 +162,28 @@ impl GradientSum {
     ///
     /// # Panics
     /// Panics if there is not one number per parameter.
-    pub fn add_tensors(&mut self, tensors: &[&[f32]], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
+    pub fn add_tensors(
+        &mut self,
+        tensors: &[TensorGradient<'_>],
+        tasks: u64,
+        quantizer: &Quantizer,
+    ) -> Result<(), NotFinite> {
         assert_eq!((tensors.len(), self.values.len()), (quantizer.sizes.tensors(), quantizer.sizes.values()));
         let limit = quantizer.limit(tasks);
         let is_first = self.tasks == 0;
         let mut maxima = vec![0.0; self.maxima.len()];
         let [mut saturated, mut vanished] = [0; 2];
         for (tensor, range) in quantizer.sizes.pieces(0..self.values.len()) {
-            let (gradient, sums) = (tensors[tensor], &mut self.values[range.clone()]);
-            assert_eq!(gradient.len(), sums.len(), "one number per parameter");
             let counts_vanished = quantizer.counts_vanished && quantizer.sizes.is_trained(tensor);
             let mut most = 0;
-            for (at, (block, sums)) in gradient.chunks(BLOCK).zip(sums.chunks_mut(BLOCK)).enumerate() {
+            let mut at = range.start;
+            let mut add = |block: &[f32]| {
+                let sums = &mut self.values[at..at + block.len()];
                 if is_first {
                     // At this point they are in a cache, which they were not before.
                     sums.fill(0);
                 }
-                for (factor, piece) in quantizer.factors(range.start + at * BLOCK, block.len()) {
+                for (factor, piece) in quantizer.factors(at, block.len()) {
                     let values = &block[piece.clone()];
                     let bits = quantize_add(&mut sums[piece], values, factor, limit);
                     most = most.max(bits);
@@ -162,11 +194,14 @@ impl GradientSum {
                         vanished += count_vanished(values, factor);
                     }
                 }
-            }
+                at += block.len();
+            };
+            tensors[tensor].in_pieces(|piece| piece.chunks(BLOCK).for_each(&mut add));
+            assert_eq!(at, range.end, "one number per parameter");
             maxima[tensor] = f32::from_bits(most);
             if !maxima[tensor].is_finite() {
                 self.take_back(&tensors[..=tensor], quantizer, limit);
-                return Err(first_not_finite(gradient, range.start));
+                return Err(first_not_finite(&tensors[tensor].values(), range.start));
             }
         }
         for most in &mut maxima {
@@ -177,9 +212,9 @@ impl GradientSum {
     }
 
     /// Subtracts what the first tensors of a gradient added.
-    fn take_back(&mut self, tensors: &[&[f32]], quantizer: &Quantizer, limit: f32) {
+    fn take_back(&mut self, tensors: &[TensorGradient<'_>], quantizer: &Quantizer, limit: f32) {
         for ((_, range), gradient) in quantizer.sizes.pieces(0..self.values.len()).zip(tensors) {
-            let sums = &mut self.values[range.clone()];
+            let (sums, gradient) = (&mut self.values[range.clone()], gradient.values());
             for (factor, piece) in quantizer.factors(range.start, gradient.len()) {
                 quantize_subtract(&mut sums[piece.clone()], &gradient[piece], factor, limit);
             }

@@ -1,5 +1,6 @@
 //! Compares sums of gradients, computed as on workers, with f64 and with each other.
 
+use ata_nn::linear::{Matrix, weight_gradient};
 use ata_types::WireFormat::{Compact, F32Exact};
 use proptest::prelude::*;
 use rand::rngs::ChaCha8Rng;
@@ -111,6 +112,36 @@ proptest! {
         prop_assert_eq!(sum, before);
         prop_assert_eq!(maxima(&broken, &sizes()), Err(NotFinite { index }));
     }
+}
+
+/// A product leaves the sum of its numbers, and no trace if it or a tensor behind it is refused.
+#[test]
+fn a_product_adds_up_like_its_numbers() {
+    let (rows, columns) = (70, 20);
+    let sizes = TensorSizes::new([rows * columns, 3]);
+    let units = Units::from_exponents(&[-20, -20], &sizes).unwrap();
+    let quantizer = Quantizer::new(units, sizes.clone(), 8, F32Exact);
+    let numbers = |count: usize| -> Vec<f32> { (0..count).map(|at| (at as f32).sin()).collect() };
+    let (x, mut gradient) = (numbers(2 * rows), numbers(2 * columns));
+    let add = |sum: &mut GradientSum, gradient: &[f32], rest: &[f32]| {
+        let [x, gradient] = [(&x[..], rows), (gradient, columns)];
+        let matrix = |(numbers, columns)| Matrix { numbers, rows: 2, columns };
+        let product = weight_gradient(matrix(x), matrix(gradient));
+        let whole = [&product.numbers()[..], rest].concat();
+        (sum.add_tensors(&[TensorGradient::Product(product), TensorGradient::Values(rest)], 1, &quantizer), whole)
+    };
+    let (mut sum, mut expected) = (GradientSum::new(&sizes), GradientSum::new(&sizes));
+    for rest in [[0.5; 3], [-0.25; 3]] {
+        let (added, whole) = add(&mut sum, &gradient, &rest);
+        added.unwrap();
+        expected.add(&whole, 1, &quantizer).unwrap();
+    }
+    assert_eq!(sum, expected);
+    assert_eq!(add(&mut sum, &gradient, &[0.0, f32::NAN, 0.0]).0, Err(NotFinite { index: rows * columns + 1 }));
+    assert_eq!(sum, expected);
+    gradient[columns + 7] = f32::INFINITY;
+    assert_eq!(add(&mut sum, &gradient, &[0.0; 3]).0, Err(NotFinite { index: 7 }));
+    assert_eq!(sum, expected);
 }
 
 /// Returns units that follow sums of four blocks: values of 1, zeros, values of 10⁻⁶, and a block of values of 0.5 in one tensor and
