@@ -9,6 +9,7 @@ mod extreme_simulations;
 mod extremes;
 mod faults;
 mod fetch;
+mod flags;
 mod joining;
 mod layout;
 mod links;

@@ -1,7 +1,7 @@
 //! Gradients of large weights that are kept as their factors.
 //!
 //! The gradient of a large layer's weight is the product of two small matrices. A sum can compute it in pieces, while each is in a cache,
-//! instead of writing it to memory and reading it again: for a layer of 43 MB and one sample this is a third of a task's time.
+//! instead of writing it to memory and reading it again: for a layer of 43 MB and one sample this is a quarter of a task's time.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
