@@ -6,9 +6,10 @@
 # RATE: of each link, full duplex [1gbit]; HEAD=RATE in the environment is that of the coordinator's, BURST=SIZE what a link that was idle
 # lets through at once [512kb, which is 4 ms at 1gbit], and QUEUE=TIME what may wait in front of one [100ms]. WIDTH: of the model; 640 is
 # 43 MB, 128 is 8.9 MB [640]. WORKERS: how many [4], of 20, 40, 80 and 160 ms a task in turn (MS="20 40 80 160" in the environment; 30+2 is
-# 30 ms for a batch and 2 for each task). BUDGET: tasks of a step, in the environment [23]; or LOCAL: inner steps of a round, or auto, for
-# which ITERATIONS counts rounds of 240. ITERATIONS: how many, in the environment [25]. FLAGS: of `ata coordinator`, as in --exchange star.
-# Prints the median over the steps after the fifth, and what `ata simulate` takes for them.
+# 30 ms for a batch and 2 for each task). BATCH: samples of a task [1], which a worker's one thread must be able to compute in that time.
+# BUDGET: tasks of a step, in the environment [23]; or LOCAL: inner steps of a round, or auto, for which ITERATIONS counts rounds of 240.
+# ITERATIONS: how many, in the environment [25]. FLAGS: of `ata coordinator`, as in --exchange star. Prints the median over the steps after
+# the fifth, and what `ata simulate` takes for them: it expects compact gradients of 16 samples, and those of one sample are a third shorter.
 #
 # Machines at home: UP=RATE in the environment is what workers send at, as in
 #     UP=20mbit HEAD=1gbit LOCAL=240 deploy/links.sh ATA 100mbit 128
@@ -69,7 +70,7 @@ for host in $(seq 0 "$workers"); do
 done
 
 ip netns exec ata-0 "$ata" coordinator --listen 10.77.0.1:7070 --insecure --min-workers "$workers" \
-    --model "cnn:widths=16/16/$width/1024" --task-batch 1 "${counted[@]}" --iterations "$iterations" --eval-every 0 --checkpoint-every never \
+    --model "cnn:widths=16/16/$width/1024" --task-batch "${BATCH:-1}" "${counted[@]}" --iterations "$iterations" --eval-every 0 --checkpoint-every never \
     --out "$work/run" --dashboard off "$@" > "$work/log" 2>&1 & coordinator=$!
 for host in $(seq "$workers"); do
     ip netns exec "ata-$host" "$ata" worker --coordinator http://10.77.0.1:7070 --device cpu --threads 1 --name "worker-$host" \

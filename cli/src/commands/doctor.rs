@@ -11,7 +11,7 @@ use ata_doctor::coordinator::{self, Reached};
 use ata_doctor::disk::{self, RunSpace};
 use ata_doctor::gradient::{self, Gradient};
 use ata_doctor::machine::MachineReport;
-use ata_doctor::{Finding, Status, certificates, clock, devices, ports};
+use ata_doctor::{Finding, Status, certificates, devices, ports};
 use ata_learn::{DeviceChoice, Model, OpenDevice};
 use ata_objects::is_url;
 use ata_wire::{DataSpec, RunSpec};
@@ -77,7 +77,6 @@ fn settings(args: &DoctorArgs, defaults: toml::Table) -> Result<Settings, Failur
 struct Subject<'a> {
     args: &'a DoctorArgs,
     settings: Settings,
-    machine: MachineReport,
     device: Option<OpenDevice>,
     model: Option<Arc<dyn Model>>,
     findings: Vec<Finding>,
@@ -97,7 +96,6 @@ impl<'a> Subject<'a> {
             settings.model.clone_from(&run.model);
             settings.task_batch = args.subject.task_batch.unwrap_or(run.task_batch).min(MOST_SAMPLES);
         }
-        let machine = MachineReport::this();
         let wanted = settings.device_choice()?;
         let opened = wanted.open();
         let found = devices::Found {
@@ -106,7 +104,7 @@ impl<'a> Subject<'a> {
             opened: opened.as_ref().map(|device| device.name.clone()).map_err(Clone::clone),
             gpus: DeviceChoice::gpus(),
         };
-        let mut findings = devices::check(&machine, &found);
+        let mut findings = devices::check(&MachineReport::this(), &found);
         let model = match ((extensions.models)(&settings.model), reached) {
             (Ok(model), _) => Some(model),
             (Err(error), None) => return Err(error.into()),
@@ -116,7 +114,7 @@ impl<'a> Subject<'a> {
                 None
             }
         };
-        Ok(Self { args, settings, machine, device: opened.ok(), model, findings })
+        Ok(Self { args, settings, device: opened.ok(), model, findings })
     }
 
     /// Checks a gradient, if both the device and the model are available.
@@ -154,7 +152,6 @@ impl<'a> Subject<'a> {
         if self.args.subject.listen.is_some() {
             self.findings.extend(self.settings.listen().ok().map(ports::workers));
         }
-        self.findings.push(clock::check(&self.machine));
         self.findings.extend(certificates::own(self.own_certificates()));
         self.findings.extend(way);
         if let Some(Reached { run, speed: Some(speed) }) = reached {
@@ -177,7 +174,6 @@ impl<'a> Subject<'a> {
         self.findings.push(ports::workers(self.settings.listen()?));
         let dashboard = self.settings.dashboard_or(DEFAULT_DASHBOARD)?;
         self.findings.push(ports::dashboard(dashboard, self.settings.dashboard.is_none()));
-        self.findings.push(clock::check(&self.machine));
         let own = self.own_certificates();
         let needs_secrets = own.pair.is_none() || own.authorities == [None; 2];
         let certificates = certificates::own(own);
@@ -267,11 +263,11 @@ mod tests {
     #[test]
     fn findings_are_lines_with_their_fixes() {
         let findings = [
-            Finding::ok("clock", "2026"),
+            Finding::ok("cache", "2026"),
             Finding::warning("ports", "taken:\n  by another", "choose another"),
             Finding::problem("disk", "full", "delete something"),
         ];
-        let expected = "ok       clock        2026\n\
+        let expected = "ok       cache        2026\n\
                         warning  ports        taken: by another\n                      fix: choose another\n\
                         problem  disk         full\n                      fix: delete something\n\
                         1 problem, 1 warning\n";

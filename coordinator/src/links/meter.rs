@@ -29,7 +29,7 @@ struct MeterState {
     named: u64,
     /// The time since which `open` and `waiting` are unchanged.
     since: Option<Instant>,
-    /// The total time in seconds during which exactly one vector was open, and was read.
+    /// The total time in seconds during which exactly one vector was open, and was read, and no shards arrived.
     alone_s: f64,
     /// The data that each worker sent since the last step.
     senders: BTreeMap<WorkerId, Sender>,
@@ -92,12 +92,20 @@ impl MeterState {
         let since = self.since.replace(now).unwrap_or(now);
         let seconds = now.saturating_duration_since(since).as_secs_f64();
         let open = self.open.len();
+        if self.is_exchanging() {
+            return;
+        }
         if open > 1 && open > self.waiting {
             self.together.seconds += seconds;
             self.together.vector_seconds += open as f64 * seconds;
         } else if open == 1 && self.waiting == 0 {
             self.alone_s += seconds;
         }
+    }
+
+    /// Returns whether shards arrive. They share the coordinator's link, but their rate is that of the exchange.
+    fn is_exchanging(&self) -> bool {
+        self.shards.is_some_and(|(open, ..)| open > 0)
     }
 
     /// Accounts for the time of a vector since the last call.
@@ -133,7 +141,8 @@ impl MeterState {
 
     fn receive(&mut self, now: Instant, name: u64, bytes: f64) {
         self.pass(now);
-        let (is_alone, alone_s) = (self.open.len() == 1, self.alone_s);
+        let is_exchanging = self.is_exchanging();
+        let (is_alone, alone_s) = (self.open.len() == 1 && !is_exchanging, self.alone_s);
         let Some(Open { worker, is_held_back, received, burst, .. }) = self.open.get_mut(&name) else { return };
         // A piece may have travelled while other vectors came and went.
         let (since, alone_before_s) = *received;
@@ -142,7 +151,9 @@ impl MeterState {
         }
         let seconds = now.saturating_duration_since(since).as_secs_f64();
         let alone = if seconds > 0.0 { ((alone_s - alone_before_s) / seconds).min(1.0) } else { f64::from(is_alone) };
-        self.together.bytes += (1.0 - alone) * bytes;
+        if !is_exchanging {
+            self.together.bytes += (1.0 - alone) * bytes;
+        }
         if let Some((began, arrived)) = burst {
             *arrived += bytes;
             let quarter = mean(self.vectors) / 4.0;
@@ -234,6 +245,7 @@ impl LinkMeter {
         let mut state = self.state();
         let name = is_whole.then(|| state.begin(now, worker));
         if !is_whole {
+            state.pass(now);
             state.shards.get_or_insert((0, now, now)).0 += 1;
         }
         drop(state);
@@ -285,14 +297,12 @@ impl Drop for Transfer {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut state = self.meter.state();
-        match self.name {
-            Some(name) => state.end(now, name),
-            None => {
-                if let Some((open, _, ended)) = &mut state.shards {
-                    *open = open.saturating_sub(1);
-                    *ended = now;
-                }
-            }
+        if let Some(name) = self.name {
+            return state.end(now, name);
+        }
+        state.pass(now);
+        if let Some((open, _, ended)) = &mut state.shards {
+            (*open, *ended) = (open.saturating_sub(1), now);
         }
     }
 }

@@ -219,23 +219,21 @@ impl LinkRates {
         &mut self.workers[worker.slot()]
     }
 
-    /// Handles the result of a probe. It may pass an idle link in one burst, so it shows at most that the link is as fast as others. Vectors
-    /// may have filled the coordinator's link, so it is a lower bound on the rate of a link that was not measured alone before.
+    /// Handles the result of a probe. It may pass an idle link in one burst, so it shows at most that the link is as fast as others; whether it
+    /// is, the next vector shows. Vectors may have filled the coordinator's link, so it is a lower bound.
     fn probed(&mut self, worker: WorkerId, mut throughput: Throughput) {
         if throughput.per_s().is_none() {
             return;
         }
         throughput.seconds = throughput.seconds.max(throughput.bytes / self.up_bytes * self.times.others.up_s);
-        let (steps, measured) = (self.steps, self.measured_bytes());
-        throughput.scale((measured / throughput.bytes).max(1.0));
-        let is_known = self.workers.get(worker.slot()).is_some_and(|link| self.alone_per_s(link).is_some());
+        throughput.scale((self.measured_bytes() / throughput.bytes).max(1.0));
+        let known = self.workers.get(worker.slot()).and_then(|link| self.alone_per_s(link));
         let link = self.link(worker);
-        if !is_known {
+        if known.is_none() {
             link.among.renew(throughput, 0.0);
-            return self.refresh();
+        } else if throughput.per_s() > known {
+            link.alone = throughput;
         }
-        link.alone.fade(steps - std::mem::replace(&mut link.steps, steps), measured);
-        link.alone.renew(throughput, 0.0);
         self.refresh();
     }
 
@@ -323,9 +321,8 @@ impl LinkRates {
         let mut all_alone: Vec<f64> = self.workers.iter().filter_map(|link| self.alone_per_s(link)).collect();
         let middle = all_alone.len() / 2;
         let usual = (!all_alone.is_empty()).then(|| *all_alone.select_nth_unstable_by(middle, f64::total_cmp).1);
-        // Links that were only measured among others may each have had a part of the coordinator's.
-        let fastest = || self.workers.iter().filter_map(|link| link.among.per_s()).reduce(f64::max);
-        let likely = usual.or_else(fastest);
+        // Until a vector has arrived alone, the workers' links are taken to be like the coordinator's.
+        let likely = usual.or_else(|| self.together.per_s());
         let own: Vec<Option<OwnTimes>> = self.workers.iter().map(|link| self.own(link, likely)).collect();
         let known = || own.iter().flatten();
         let least = |of: fn(&OwnTimes) -> f64| known().map(of).reduce(f64::min).unwrap_or(0.0);

@@ -162,6 +162,19 @@ fn the_first_bytes_of_a_vector_do_not_count() {
 }
 
 #[test]
+fn what_arrives_during_an_exchange_in_shards_is_not_alone() {
+    let (began, second) = (Instant::now(), Duration::from_secs(1));
+    let mut state = MeterState { vectors: (1, 1), shards: Some((1, began, began)), ..MeterState::default() };
+    let name = state.begin(began, WorkerId::from_slot(0));
+    state.end_burst(began, name);
+    state.receive(began + 2 * second, name, 20.0);
+    state.shards = None;
+    state.receive(began + 3 * second, name, 30.0);
+    let observed = state.stepped(began + 3 * second, None).unwrap().0;
+    assert_eq!(observed, [gradient(0, 30.0, 1.0, Seen::Alone), gradient(0, 20.0, 2.0, Seen::Among)]);
+}
+
+#[test]
 fn an_exchange_in_shards_is_measured_as_a_whole() {
     let meter = LinkMeter::default();
     meter.begin(WorkerId::from_slot(0), true).finish();

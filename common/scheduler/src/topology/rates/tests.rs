@@ -60,10 +60,7 @@ fn the_narrower_link_is_found() {
         step(&mut rates, &observed);
         assert!((rates.times().up_s - up_s).abs() < 1e-9, "{seconds}: {}", rates.times().up_s);
         for slot in 0..3 {
-            assert!(
-                !alone || (own_s(&rates, slot) - 0.1).abs() < 1e-9,
-                "what was slower is due to the coordinator's link"
-            );
+            assert!(!alone || (own_s(&rates, slot) - 0.1).abs() < 1e-9, "the coordinator's link was slower");
         }
     }
 }
@@ -163,10 +160,8 @@ fn the_link_of_large_vectors_is_not_forgotten_while_it_is_probed() {
         assert!((0.6..0.85).contains(&own_s(&rates, 1)), "after {probes} probes: {}", own_s(&rates, 1));
     }
     assert!(probes > 3);
-    for _ in 0..20 {
-        rates.observe(Observed::Probed { worker: worker(1), bytes: 262_144.0, seconds: 1e-6 });
-    }
-    assert!((0.4..0.45).contains(&own_s(&rates, 1)), "as fast as others at most: {}", own_s(&rates, 1));
+    rates.observe(Observed::Probed { worker: worker(1), bytes: 262_144.0, seconds: 1e-6 });
+    assert!((own_s(&rates, 1) - 0.4).abs() < 0.01, "as fast as others: {}", own_s(&rates, 1));
 }
 
 /// The rate is that of the last vectors that arrived together, however long ago.
@@ -185,13 +180,14 @@ fn a_shared_link_that_is_not_used_is_not_forgotten() {
 /// Eight vectors shared the coordinator's link, and then two, so the bounds on the links' rates differ. A probe that shared it as well is one
 /// more bound.
 #[test]
-fn links_that_shared_the_coordinators_are_equal() {
+fn links_that_shared_the_coordinators_are_like_it() {
     let mut rates = LinkRates::default();
     for workers in [8, 8, 2, 2] {
         let shared_s = workers as f64 * 0.1;
         let among = (0..workers).map(|slot| gradient(slot, UP_BYTES, shared_s, Seen::Among));
         let together = together(workers as f64 * UP_BYTES, shared_s, workers as f64);
         step(&mut rates, &among.chain([together]).collect::<Vec<_>>());
+        assert!((own_s(&rates, 0) - 0.1).abs() < 1e-3, "{workers}: {rates:?}");
     }
     let probed = Observed::Probed { worker: worker(5), bytes: UP_BYTES / 4.0, seconds: 0.5 };
     step(&mut rates, &[probed]);
