@@ -117,6 +117,7 @@ impl MeterState {
             return;
         }
         open.burst = None;
+        open.is_held_back |= open.is_waiting;
         let seconds = now.saturating_duration_since(open.since).as_secs_f64();
         let sender = self.senders.entry(open.worker).or_default();
         if open.is_held_back {
@@ -187,8 +188,9 @@ impl MeterState {
         if let Some(open) = self.open.get_mut(&name)
             && open.is_waiting != is_waiting
         {
-            open.burst = None;
-            (open.is_waiting, open.is_held_back) = (is_waiting, true);
+            // A wait within the burst is a part of it.
+            open.is_held_back |= open.burst.is_none();
+            open.is_waiting = is_waiting;
             self.waiting = if is_waiting { self.waiting + 1 } else { self.waiting - 1 };
         }
     }

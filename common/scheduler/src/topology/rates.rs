@@ -5,9 +5,9 @@ use super::throughput::Throughput;
 use super::times::{LinkTimes, OwnTimes, Topology};
 use ata_types::WorkerId;
 
-/// The tolerance when the rate of vectors that arrive together is compared with those of single vectors. Below this share of a single
-/// vector's rate, or above this share of the sum of their single rates, the senders' links are the limit and not the coordinator's. For a
-/// rate to fall below this, half of the vectors would have to wait for a link.
+/// The tolerance when rates are compared. Below this share of a single vector's rate, or above this share of the sum of their single rates,
+/// vectors that arrive together are limited by their senders' links and not the coordinator's: for a rate to fall below this, half of the
+/// vectors would have to wait for a link. A link with at least this share of the usual rate is like the others.
 const WIDE: f64 = 0.75;
 
 /// The number of bytes that can show that a link has changed, or a quarter of a vector if that is less: fewer pass an idle link in one
@@ -334,14 +334,13 @@ impl LinkRates {
         });
     }
 
-    /// Returns the times on a worker's own link; `likely` is the rate of a link that was not measured alone.
+    /// Returns the times on a worker's own link; `likely` is the usual rate.
     fn own(&self, link: &OwnLink, likely: Option<f64>) -> Option<OwnTimes> {
-        let least = link.among.per_s();
-        let up_per_s = match self.alone_per_s(link) {
-            Some(alone) => alone.max(least.unwrap_or(0.0)),
-            // The coordinator's link was full, so the worker's own link is probably as fast as others are.
-            None => least?.max(likely.unwrap_or(0.0)),
-        };
+        let (alone, likely) = (self.alone_per_s(link), likely.unwrap_or(0.0));
+        let least = alone.into_iter().chain(link.among.per_s()).reduce(f64::max)?;
+        // The links of most clusters are alike: a small difference is noise, and among others the coordinator's link was full.
+        let is_like_others = alone.is_none_or(|alone| alone >= WIDE * likely);
+        let up_per_s = if is_like_others { least.max(likely) } else { least };
         let down_s = link.down_s.unwrap_or(self.down_bytes / up_per_s);
         Some(OwnTimes { up_s: self.up_bytes / up_per_s, down_s })
     }

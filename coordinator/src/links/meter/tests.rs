@@ -159,6 +159,10 @@ fn the_first_bytes_of_a_vector_do_not_count() {
     let expected = [gradient(0, 2.0, 2.0, Seen::Among), gradient(1, 0.0, 5.0, Seen::Among), together];
     assert_eq!(metered(5, &happened), expected);
     assert_eq!(metered(5, &[(0, 0, Begins)]), [gradient(0, 0.0, 5.0, Seen::Alone)], "nothing comes for long");
+    let waits = [(0, 0, Begins), (0, 0, Waits(true)), (0, 0, Waits(false)), (1, 0, Receives(9)), (3, 0, Receives(4))];
+    assert_eq!(metered(3, &waits), [gradient(0, 4.0, 2.0, Seen::Alone)], "it waits for a moment");
+    let waits = [(0, 0, Begins), (0, 0, Waits(true)), (1, 0, Waits(false)), (3, 0, Receives(9))];
+    assert_eq!(metered(3, &waits), [gradient(0, 9.0, 3.0, Seen::HeldBack)], "it waits for long");
 }
 
 #[test]

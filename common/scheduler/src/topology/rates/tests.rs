@@ -48,6 +48,19 @@ fn nothing_is_known_before_a_vector_has_arrived() {
     assert_eq!(rates.up_per_s(worker(2)), Some(1e7));
 }
 
+#[test]
+fn links_that_differ_little_are_alike() {
+    for (seconds, expected) in [(0.12, 0.1), (0.15, 0.15), (0.08, 0.08)] {
+        let mut rates = LinkRates::default();
+        let alone = [0.1, 0.1, seconds].into_iter().enumerate();
+        step(
+            &mut rates,
+            &alone.map(|(slot, seconds)| gradient(slot, UP_BYTES, seconds, Seen::Alone)).collect::<Vec<_>>(),
+        );
+        assert!((own_s(&rates, 2) - expected).abs() < 1e-9, "{seconds}: {rates:?}");
+    }
+}
+
 /// Until a vector has arrived alone, the coordinator's link may be the limit.
 #[test]
 fn the_narrower_link_is_found() {
