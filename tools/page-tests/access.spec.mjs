@@ -21,7 +21,7 @@ const STOPS = [
   "Costs by policy", "Events",
   "Table of workers",
   "Worker", "State", "Tasks now", "Mean time of a task", "Busy", "Processor cores", "Memory", "Network", "Tasks applied",
-  "Failed, lost, paused", "Device",
+  "Failed, lost, rested", "Device",
   "1 worker-1", "2 worker-2", "3 worker-3", "4 worker-4",
   "By number", "Heat map of tasks per iteration", "Data as table",
 ];

@@ -52,7 +52,7 @@ async function details(tab, site) {
   assert.equal(await rows(tab), 5);
   const words = await tab.text("tr.details");
   assert.match(words, /Worker 1 has \d+ tasks: /);
-  assert.match(words, /Measured on [\d,]+ tasks: .* tasks applied, 0 probes; failed \d times?, lost \d times?, paused \d times?\./);
+  assert.match(words, /Measured on [\d,]+ tasks: .* tasks applied, 0 probes; failed \d times?, lost \d times?, rested \d times?\./);
   assert.equal(await tab.call(() => document.activeElement.getAttribute("aria-expanded")), "true", "the focus stays");
   await tab.picture("details");
   await tab.press(" ");
@@ -72,7 +72,7 @@ async function rule(tab, site) {
   assert.equal(await tab.text("#workers-text"),
     "4 workers: 4 computing. Iteration 121: tasks are allocated so that the last worker is expected to finish as early as possible.");
   await tab.go(site.report("finished"));
-  assert.equal(await tab.text("#workers-text"), "4 workers: 4 disconnected.", "a run that ended allocates nothing");
+  assert.equal(await tab.text("#workers-text"), "4 workers: 4 away.", "a run that ended allocates nothing");
 }
 
 async function runsSideBySide(tab, site) {

@@ -17,7 +17,7 @@ const STOPPING_RULES = {
 };
 
 /** Kinds of events, where the name in the data says too little. */
-const KINDS = { loss: "lost", rest: "paused", end: "ended", join: "joined", refusal: "refused" };
+const KINDS = { loss: "lost", rest: "rests", end: "ended", join: "joined", refusal: "refused" };
 
 /** Results that came too late, which happens to honest workers whenever another one was faster. */
 const LATE = "stale lease";

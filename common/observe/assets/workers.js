@@ -2,7 +2,7 @@
 
 /** Marks and words of the states. */
 const STATES = {
-  computing: ["●", "computing"], idle: ["○", "idle"], resting: ["◐", "paused"], away: ["◌", "disconnected"], expelled: ["✕", "expelled"],
+  computing: ["●", "computing"], idle: ["○", "idle"], resting: ["◐", "resting"], away: ["◌", "away"], expelled: ["✕", "expelled"],
 };
 /** With more workers than this, those with tasks come first unless another order is chosen. */
 const FEW_WORKERS = 12;
@@ -26,7 +26,7 @@ const COLUMNS = [
   { key: "traffic", title: "Network", value: (w) => w.traffic_bytes_per_s, number: true, only: true,
     make: plain((w) => (w.traffic_bytes_per_s == null ? NONE : `${bytes(w.traffic_bytes_per_s)}/s`)) },
   { key: "applied", title: "Tasks applied", value: (w) => w.applied, number: true, make: plain((w) => number(w.applied)) },
-  { key: "troubles", title: "Failed, lost, paused", value: troubles, number: true,
+  { key: "troubles", title: "Failed, lost, rested", value: troubles, number: true,
     make: plain((w) => (troubles(w) ? `${w.failures}, ${w.losses}, ${w.rests}` : NONE)) },
   { key: "price", title: "Price", value: (w) => w.price, number: true, only: true, make: plain((w) => number(w.price)) },
   { key: "energy", title: "Energy", value: (w) => w.energy_wh, number: true, only: true, make: plain((w) => wattHours(w.energy_wh)) },
@@ -279,7 +279,7 @@ class WorkerTable {
     const measured = w.mean_s == null ? "No task measured yet." : `Measured on ${counted(w.observed, "task")}: ${seconds(w.mean_s)} each${interval}.`;
     const [busy, overhead, idle] = [w.busy_share, w.overhead_share, w.idle_share].map(wholePercent);
     const times = w.busy_share == null ? "" : ` Of its time ${busy} busy, ${overhead} overhead, ${idle} idle.`;
-    const counts = [["failed", w.failures], ["lost", w.losses], ["paused", w.rests]].map(([what, times]) => `${what} ${counted(times, "time")}`).join(", ");
+    const counts = [["failed", w.failures], ["lost", w.losses], ["rested", w.rests]].map(([what, times]) => `${what} ${counted(times, "time")}`).join(", ");
     const estimate = w.bound_s == null ? "" : ` The policy reckons with ${seconds(w.bound_s)}.`;
     const lines = [`${w.name}, ${w.device}`, w.why, measured + estimate + times, `${counted(w.applied, "task")} applied, ${counted(w.probes, "probe")}; ${counts}.`];
     cell.replaceChildren(...lines.filter(Boolean).map((line) => el("p", {}, line)));
