@@ -10,9 +10,6 @@ use super::workers::add_workers;
 use super::{Settings, keys};
 use crate::failure::Failure;
 
-/// A line in the settings of runs by earlier builds. It is ignored because it is now always true.
-const GONE: &str = "\naggregate = \"mean\"\n";
-
 pub(super) fn merge(earlier: &mut Table, mut over: Table) {
     add_workers(earlier, &mut over);
     add_tags(earlier, &mut over);
@@ -32,7 +29,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Table, Failure> {
 
 /// Parses settings. Error messages refer to the text as `shown`.
 pub(crate) fn read_text(text: &str, shown: &str) -> Result<Table, Failure> {
-    let text = &keys::with_underscores(&text.replace(GONE, "\n\n"));
+    let text = &keys::with_underscores(text);
     let wrong = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         Failure::usage(format!("{shown}, line {line}: {}", keys::in_short(error.message())))

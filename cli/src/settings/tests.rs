@@ -95,15 +95,6 @@ fn hyphens_are_underscores() {
     assert!(resolve("task-batch = 9\ntask_batch = 8", "").unwrap_err().contains("duplicate key"));
 }
 
-/// Runs of earlier builds can be resumed.
-#[test]
-fn a_setting_that_is_gone_is_read_if_it_changes_nothing() {
-    let before = "budget = 9\naggregate = \"mean\"\nbudged = 1\n";
-    assert!(resolve(before, "").unwrap_err().contains("line 3: "), "the others keep their numbers");
-    assert_eq!(resolve(&before.replace("budged = 1\n", ""), "").unwrap().budget.first(), 9);
-    assert!(resolve("budget = 9\naggregate = \"median\"\n", "").unwrap_err().contains("aggregate"));
-}
-
 #[test]
 fn time_units() {
     for (text, nanoseconds) in [("1ms", 1_000_000), ("0.1ms", 100_000), ("2 s", 2_000_000_000), ("10us", 10_000)] {
