@@ -11,6 +11,14 @@
 # ITERATIONS: how many, in the environment [25]. FLAGS: of `ata coordinator`, as in --exchange star. Prints the median over the steps after
 # the fifth, and what `ata simulate` takes for them: it expects compact gradients of 16 samples, and those of one sample are a third shorter.
 #
+# Links on which steps take 1.00 to 1.04 times what is simulated:
+#     BATCH=16 BURST=100kb deploy/links.sh ATA 200mbit 128
+#     BATCH=16 BURST=100kb MS="100 200" deploy/links.sh ATA 200mbit 128 8
+#     BATCH=16 BURST=100kb MS="40 80 160 320" deploy/links.sh ATA 200mbit 128 8
+#     BATCH=16 BURST=100kb deploy/links.sh ATA 200mbit 128 4 --exchange star
+#     BATCH=16 deploy/links.sh ATA 1gbit 128
+#     BATCH=16 MS="100 200 400 800" deploy/links.sh ATA 1gbit 640
+#
 # Machines at home: UP=RATE in the environment is what workers send at, as in
 #     UP=20mbit HEAD=1gbit LOCAL=240 deploy/links.sh ATA 100mbit 128
 set -euo pipefail
