@@ -11,7 +11,7 @@ use tonic::transport::{Certificate, Identity};
 use crate::args::JoinArgs;
 use crate::failure::{Failure, require};
 
-const HERE: &str = "http://127.0.0.1:7070";
+const DEFAULT_COORDINATOR: &str = "http://127.0.0.1:7070";
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns the coordinator that the flags name. Waits up to `timeout` for the file with the join token.
@@ -25,7 +25,7 @@ pub(super) async fn endpoint(args: &JoinArgs, timeout: Duration) -> Result<Endpo
         || "--coordinator, --join and --join-file (or ATA_COORDINATOR, ATA_JOIN, ATA_JOIN_FILE) exclude each other",
     )?;
     match (join, join_file, tls_ca) {
-        (None, None, None) => Ok(coordinator.as_deref().unwrap_or(HERE).parse()?),
+        (None, None, None) => Ok(coordinator.as_deref().unwrap_or(DEFAULT_COORDINATOR).parse()?),
         (None, None, Some(ca)) => {
             let address =
                 coordinator.as_deref().ok_or_else(|| Failure::usage("--tls-ca: expected --coordinator, too"))?;

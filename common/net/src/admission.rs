@@ -80,7 +80,7 @@ mod tests {
     use crate::Peer;
     use std::net::Ipv4Addr;
 
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn enter(admission: &Admission, address: IpAddr) -> Peer {
         let peer = Peer::default();
@@ -95,10 +95,10 @@ mod tests {
     #[tokio::test]
     async fn the_oldest_stranger_makes_room() {
         let admission = Admission::new(3);
-        let (known, _kept) = (enter(&admission, HERE), admission.place().await);
+        let (known, _kept) = (enter(&admission, LOCALHOST), admission.place().await);
         let _stays = known.keep_open();
-        let (oldest, place) = (enter(&admission, HERE), admission.place().await);
-        let (_later, _kept_too) = (enter(&admission, HERE), admission.place().await);
+        let (oldest, place) = (enter(&admission, LOCALHOST), admission.place().await);
+        let (_later, _kept_too) = (enter(&admission, LOCALHOST), admission.place().await);
         tokio::select! {
             _ = admission.place() => panic!("there is no place"),
             () = oldest.closed() => drop(place),
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_flood_from_one_network_closes_no_connection_of_another() {
         let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);
-        for elsewhere in [v6(1, 1), Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into(), HERE] {
+        for elsewhere in [v6(1, 1), Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into(), LOCALHOST] {
             let admission = Admission::new(10_000);
             let (other, known) = (enter(&admission, elsewhere), enter(&admission, v6(2, 0)));
             let _stays = known.keep_open();
@@ -121,7 +121,7 @@ mod tests {
             assert_eq!(flood.iter().filter(|peer| !is_closed(peer)).count(), MAX_STRANGERS - 1);
         }
         let mapped = |address: Ipv4Addr| origin(address.to_ipv6_mapped().into());
-        assert_eq!(mapped(Ipv4Addr::LOCALHOST), HERE);
+        assert_eq!(mapped(Ipv4Addr::LOCALHOST), LOCALHOST);
         assert_ne!(mapped(Ipv4Addr::new(10, 0, 0, 1)), mapped(Ipv4Addr::new(10, 0, 0, 2)));
     }
 }

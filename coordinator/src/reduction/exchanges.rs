@@ -1,7 +1,7 @@
 //! Tracks the progress of exchanges in shards, and who is to blame for failures.
 
 use ata_net::limits::CONNECT_TIMEOUT;
-use ata_scheduler::topology::{Evidence, ShardPlan, Ways};
+use ata_scheduler::topology::{Evidence, Senders, ShardPlan};
 use ata_types::{ExchangeChoice, Iteration, MachineId, VectorId, WorkerId};
 use ata_wire::{ExchangeReport, PairFault};
 
@@ -176,13 +176,13 @@ impl Exchanges {
         member.has_parameters = !report.has_failed;
         let accuser = (member.machine, worker);
         let mut heard = Heard::default();
-        let mut ways = Ways::new();
+        let mut senders = Senders::new();
         // Until all members have begun, waiting for members that still compute is not suspicious.
         let begun_for_s = exchange.begun_s.map_or(0.0, |begun_s| now_s - begun_s);
         for said in &report.members {
             let Some(from) = exchange.members.get(said.place).filter(|from| from.worker != worker) else { continue };
             let fault = said.fault.as_ref().map(|(fault, _)| *fault);
-            ways.insert(
+            senders.insert(
                 from.worker,
                 Evidence {
                     bytes: said.bytes,
@@ -200,7 +200,7 @@ impl Exchanges {
                 }
             }
         }
-        let bad = self.plan.pairs.heard(iteration, worker, &ways, exchange.timeout_s);
+        let bad = self.plan.pairs.heard(iteration, worker, &senders, exchange.timeout_s);
         if !bad.is_empty() {
             // The faulty members are excluded, so the others may exchange again at once.
             exchange.suspect = None;

@@ -10,8 +10,8 @@
 //! changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and measurements.
 
 mod batch_costs;
-mod belief;
 mod candidates;
+mod estimate;
 mod exploration;
 mod links;
 mod pace;
@@ -28,8 +28,8 @@ use crate::allocation::{PerWorker, Rule};
 use crate::statistics::WorkerStatistics;
 use crate::topology::OwnTimes;
 use ata_types::WorkerId;
-use belief::NoisePool;
 use candidates::{Ranking, position};
+use estimate::NoisePool;
 use exploration::{Exploration, Outline};
 use plan::{Preferences, TaskPlan};
 use retries::Retries;
@@ -289,7 +289,7 @@ impl Policy for AtaAuto {
 
 #[cfg(test)]
 mod tests {
-    use super::belief::Pooled;
+    use super::estimate::Pooled;
     use super::pace::Pace;
 
     /// Returns the noise of all workers, if no part of it is common to an iteration.

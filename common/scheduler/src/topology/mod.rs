@@ -23,7 +23,7 @@ mod throughput;
 mod times;
 
 pub use lateness::VectorProgress;
-pub use pairs::{Evidence, Ways, WorkerPairs};
+pub use pairs::{Evidence, Senders, WorkerPairs};
 pub use plan::ShardPlan;
 pub use rates::{LinkRates, LinkSetting, Observed, Seen};
 pub use reach::Reach;

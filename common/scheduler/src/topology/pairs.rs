@@ -39,8 +39,8 @@ pub struct Evidence {
     pub is_faulty: bool,
 }
 
-/// The paths into one member of an exchange, by their sender.
-pub type Ways = BTreeMap<WorkerId, Evidence>;
+/// What a member of an exchange reports of each other one, which sends to it.
+pub type Senders = BTreeMap<WorkerId, Evidence>;
 
 /// The measured speed of the paths between workers.
 #[derive(Debug, Default)]
@@ -57,8 +57,8 @@ impl WorkerPairs {
     /// Returns the timeout of a chunk in an exchange of these members, in seconds. `star_s` is the time that all chunks that arrive at the
     /// same time take on a worker's link, as far as it is known.
     pub fn chunk_timeout_s(&self, members: &[WorkerId], chunk_bytes: u64, star_s: Option<f64>) -> f64 {
-        let is_way = |(from, to): &(WorkerId, WorkerId)| members.contains(from) && members.contains(to);
-        let known = self.rates.iter().filter(|(way, _)| is_way(way));
+        let is_between = |(from, to): &(WorkerId, WorkerId)| members.contains(from) && members.contains(to);
+        let known = self.rates.iter().filter(|(pair, _)| is_between(pair));
         let slowest_s = known.map(|(_, (bytes, seconds))| seconds / bytes * chunk_bytes as f64).reduce(f64::max);
         let chunk_s = slowest_s.or(star_s).unwrap_or(chunk_bytes as f64 / FIRST_RATE);
         (LATE * chunk_s).clamp(LEAST_TIMEOUT_S, MOST_TIMEOUT_S)
@@ -66,18 +66,20 @@ impl WorkerPairs {
 
     /// Handles the report of a member of an exchange whose chunks had a timeout of `timeout_s`. Returns the workers with which it
     /// forms a bad pair; these pairs are separated.
-    pub fn heard(&mut self, iteration: Iteration, to: WorkerId, ways: &Ways, timeout_s: f64) -> Vec<WorkerId> {
-        let is_bad = |from: &WorkerId, way: &Evidence| {
-            let is_late = self.predicted_s(*from, to, ways).is_some_and(|s| way.seconds > LATE * s + timeout_s / 2.0);
-            way.is_faulty || is_late || way.waiting_s > timeout_s / 2.0
+    pub fn heard(&mut self, iteration: Iteration, to: WorkerId, senders: &Senders, timeout_s: f64) -> Vec<WorkerId> {
+        let is_bad = |from: &WorkerId, said: &Evidence| {
+            let is_late =
+                self.predicted_s(*from, to, senders).is_some_and(|s| said.seconds > LATE * s + timeout_s / 2.0);
+            said.is_faulty || is_late || said.waiting_s > timeout_s / 2.0
         };
-        let bad: Vec<WorkerId> = ways.iter().filter(|(from, way)| is_bad(from, way)).map(|(from, _)| *from).collect();
-        for (&from, way) in ways {
+        let bad: Vec<WorkerId> =
+            senders.iter().filter(|(from, said)| is_bad(from, said)).map(|(from, _)| *from).collect();
+        for (&from, said) in senders {
             if bad.contains(&from) {
                 self.separate(iteration, from, to);
-            } else if way.bytes > 0 {
+            } else if said.bytes > 0 {
                 let (bytes, seconds) = self.rates.entry((from, to)).or_default();
-                (*bytes, *seconds) = (KEPT * *bytes + way.bytes as f64, KEPT * *seconds + way.seconds);
+                (*bytes, *seconds) = (KEPT * *bytes + said.bytes as f64, KEPT * *seconds + said.seconds);
             }
         }
         bad
@@ -113,10 +115,10 @@ impl WorkerPairs {
 
     /// Returns the seconds that a path was expected to take: as many as it took before for the same number of bytes, but at most the median
     /// of the other paths into the same worker.
-    fn predicted_s(&self, from: WorkerId, to: WorkerId, ways: &Ways) -> Option<f64> {
-        let before = self.rates.get(&(from, to)).map(|(bytes, seconds)| seconds / bytes * ways[&from].bytes as f64);
+    fn predicted_s(&self, from: WorkerId, to: WorkerId, senders: &Senders) -> Option<f64> {
+        let before = self.rates.get(&(from, to)).map(|(bytes, seconds)| seconds / bytes * senders[&from].bytes as f64);
         let mut others: Vec<f64> =
-            ways.iter().filter(|(other, _)| **other != from).map(|(_, way)| way.seconds).collect();
+            senders.iter().filter(|(other, _)| **other != from).map(|(_, said)| said.seconds).collect();
         others.sort_by(f64::total_cmp);
         // Half of the others may be slow, too.
         let middle = others.get(others.len().saturating_sub(1) / 2).copied();
@@ -143,13 +145,13 @@ mod tests {
         (pairs, all)
     }
 
-    fn way(seconds: f64) -> Evidence {
+    fn waited(seconds: f64) -> Evidence {
         Evidence { bytes: 1_000_000, seconds, waiting_s: 0.0, is_faulty: false }
     }
 
     /// Returns the report of member `to`, where `seconds` is the time that each path takes.
-    fn ways(to: usize, workers: usize, seconds: impl Fn(usize, usize) -> f64) -> Ways {
-        (0..workers).filter(|from| *from != to).map(|from| (worker(from), way(seconds(from, to)))).collect()
+    fn evidence(to: usize, workers: usize, seconds: impl Fn(usize, usize) -> f64) -> Senders {
+        (0..workers).filter(|from| *from != to).map(|from| (worker(from), waited(seconds(from, to)))).collect()
     }
 
     #[test]
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(timeout_s(&pairs, None), 8.0, "nothing is known");
         assert_eq!(timeout_s(&pairs, Some(0.01)), LEAST_TIMEOUT_S, "a wide link");
         assert_eq!(timeout_s(&pairs, Some(4.0)), 16.0);
-        let slow = Evidence { bytes: 1 << 18, seconds: 1.0, ..way(0.0) };
+        let slow = Evidence { bytes: 1 << 18, seconds: 1.0, ..waited(0.0) };
         assert_eq!(pairs.heard(Iteration(2), worker(0), &[(worker(1), slow)].into(), 8.0), []);
         assert_eq!(timeout_s(&pairs, Some(4.0)), 2.0, "the slowest known");
         let slower = Evidence { bytes: 1, ..slow };
@@ -177,12 +179,12 @@ mod tests {
             let (mut pairs, all) = reachable(4);
             for _ in 0..before {
                 for to in 0..4 {
-                    assert_eq!(pairs.heard(Iteration(2), worker(to), &ways(to, 4, |_, _| 0.1), 1.0), []);
+                    assert_eq!(pairs.heard(Iteration(2), worker(to), &evidence(to, 4, |_, _| 0.1), 1.0), []);
                 }
             }
             for to in 0..4 {
                 let slow = |from: usize, _| if [from, 9].contains(&culprit) { 3.0 } else { 0.1 };
-                let bad = pairs.heard(Iteration(9), worker(to), &ways(to, 4, slow), 1.0);
+                let bad = pairs.heard(Iteration(9), worker(to), &evidence(to, 4, slow), 1.0);
                 assert_eq!(bad, if [to, 9].contains(&culprit) { vec![] } else { vec![worker(culprit)] });
             }
             let others: Vec<WorkerId> = all.iter().copied().filter(|one| *one != worker(culprit)).collect();
@@ -194,9 +196,9 @@ mod tests {
     #[test]
     fn a_lone_pair_is_separated_and_each_of_it_works_with_others() {
         let (mut pairs, all) = reachable(3);
-        let two = |seconds| [(worker(1), way(seconds))].into();
+        let two = |seconds| [(worker(1), waited(seconds))].into();
         assert_eq!(pairs.heard(Iteration(2), worker(0), &two(5.0), 1.0), [], "nothing is predicted");
-        let before = Evidence { bytes: 100_000_000, ..way(1.0) };
+        let before = Evidence { bytes: 100_000_000, ..waited(1.0) };
         pairs.heard(Iteration(3), worker(0), &[(worker(1), before)].into(), 1.0);
         assert_eq!(pairs.heard(Iteration(4), worker(0), &two(5.0), 1.0), [worker(1)]);
         assert_eq!(pairs.reach.members(&all), [0, 2].map(worker));
@@ -232,7 +234,7 @@ mod tests {
             };
             for to in 0..workers {
                 let said = (0..workers).filter(|from| *from != to);
-                let said = said.map(|from| (worker(from), Evidence { is_faulty: is_faulty(from, to), ..way(0.1) }));
+                let said = said.map(|from| (worker(from), Evidence { is_faulty: is_faulty(from, to), ..waited(0.1) }));
                 pairs.heard(Iteration(2), worker(to), &said.collect(), 1.0);
             }
             let members = pairs.reach.members(&all);

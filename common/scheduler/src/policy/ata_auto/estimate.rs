@@ -134,7 +134,7 @@ impl Noise {
 
 /// The estimate of one quantity of a worker, which neither changes nor outliers distort for long.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Belief {
+pub(super) struct Estimate {
     window: Window,
     /// The observations of the current iteration.
     round: Option<WindowBlock>,
@@ -144,7 +144,7 @@ pub(super) struct Belief {
     fresh_noise: Noise,
 }
 
-impl Belief {
+impl Estimate {
     pub(super) fn learned(count: f64, total_s: f64, noise: Noise) -> Self {
         Self { window: Window::learned(count, total_s), noise, ..Self::default() }
     }
@@ -200,12 +200,12 @@ mod tests {
 
     /// Returns the noise of these times, each of an iteration of its own.
     fn noise(times: &[f64]) -> Noise {
-        let mut belief = Belief::default();
+        let mut estimate = Estimate::default();
         for time in times {
-            belief.observe(*time);
-            belief.review(0.1, 1e-3, Test::All);
+            estimate.observe(*time);
+            estimate.review(0.1, 1e-3, Test::All);
         }
-        belief.noise
+        estimate.noise
     }
 
     /// The noise is ½((x − x′)/m)², so that neither a slow drift nor a stall counts as noise.
@@ -226,11 +226,11 @@ mod tests {
     /// A worker that gets a smaller part of its machine may become noisier, so its earlier noise soon counts for nothing.
     #[test]
     fn noise_is_learned_anew_after_a_change() {
-        let mut belief = Belief::default();
+        let mut estimate = Estimate::default();
         let mut observe = |time: f64| {
-            belief.observe(time);
-            belief.review(0.1, 1e-3, Test::All);
-            belief.noise.of_one(pooled(0.0))
+            estimate.observe(time);
+            estimate.review(0.1, 1e-3, Test::All);
+            estimate.noise.of_one(pooled(0.0))
         };
         for task in 0..1000 {
             observe(1.0 + 0.001 * f64::from(task % 2));
@@ -242,21 +242,21 @@ mod tests {
     /// The part that the times of one iteration share is distinguished from the noise of each.
     #[test]
     fn noise_between_iterations_is_told_apart() {
-        let mut belief = Belief::default();
+        let mut estimate = Estimate::default();
         for iteration in 0..500 {
             let common = if iteration % 2 == 0 { 0.5 } else { 1.5 };
             for task in 0..10 {
-                belief.observe(common * (1.0 + 0.01 * f64::from(task % 2)));
+                estimate.observe(common * (1.0 + 0.01 * f64::from(task % 2)));
             }
-            belief.review(0.25, 1e-3, Test::None);
+            estimate.review(0.25, 1e-3, Test::None);
         }
         let mut pool = NoisePool::default();
-        pool.add(belief.noise, 1.0);
+        pool.add(estimate.noise, 1.0);
         let Pooled { variation, shared } = pool.pooled();
         assert!(shared > 0.9 && (variation - 0.5).abs() < 0.05, "{variation} {shared}");
         // Workers with one task per iteration say nothing about that, and what is added can be removed.
         let noisy: Vec<f64> = (0..500).map(|task| if task % 2 == 0 { 0.5 } else { 1.5 }).collect();
-        pool.add(belief.noise, -1.0);
+        pool.add(estimate.noise, -1.0);
         pool.add(noise(&noisy), 1.0);
         assert_eq!(pool.pooled().shared, 0.0);
     }

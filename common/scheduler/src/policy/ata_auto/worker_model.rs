@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::batch_costs::BatchCosts;
-use super::belief::{Belief, MOST_EXCEPTIONAL, MOST_VARIATION, Noise, Pooled};
+use super::estimate::{Estimate, MOST_EXCEPTIONAL, MOST_VARIATION, Noise, Pooled};
 use super::pace::Pace;
 use super::window::{Test, Verdict};
 use crate::statistics::WorkerStatistics;
@@ -11,8 +11,8 @@ use crate::statistics::WorkerStatistics;
 /// A worker's task times, and the other data needed to predict the next ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WorkerModel {
-    times: Belief,
-    pub(super) overhead: Belief,
+    times: Estimate,
+    pub(super) overhead: Estimate,
     /// Seconds of work that was cancelled since the last change, E.
     pub(super) censored_s: f64,
     /// The total excess of cancelled work over its expected time, L.
@@ -44,10 +44,10 @@ impl WorkerModel {
         let has_noise = observed > 1 && c.is_finite();
         let noise = if has_noise { Noise::learned(c, count) } else { Noise::default() };
         let (count, total_s) = if batches.count > 0.0 { (batches.count, batches.count) } else { (count, total_s) };
-        let times = Belief::learned(count, total_s, noise);
+        let times = Estimate::learned(count, total_s, noise);
         let has_overhead = earlier.assignments > 0;
         let overhead_s = has_overhead.then(|| earlier.mean_overhead_s());
-        let overhead = overhead_s.map_or_else(Belief::default, |s| Belief::learned(1.0, s, Noise::default()));
+        let overhead = overhead_s.map_or_else(Estimate::default, |s| Estimate::learned(1.0, s, Noise::default()));
         Self { times, overhead, censored_s, done: observed, batches: BatchCosts::learned(&batches), ..Self::default() }
     }
 
