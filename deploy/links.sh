@@ -11,7 +11,7 @@
 # ITERATIONS: how many, in the environment [25]. FLAGS: of `ata coordinator`, as in --exchange star. Prints the median over the steps after
 # the fifth, and what `ata simulate` takes for them: it expects compact gradients of 16 samples, and those of one sample are a third shorter.
 #
-# Links on which steps take 1.00 to 1.04 times what is simulated:
+# Links on which steps take 1.00 to 1.05 times (once 1.12) what is simulated:
 #     BATCH=16 BURST=100kb deploy/links.sh ATA 200mbit 128
 #     BATCH=16 BURST=100kb MS="100 200" deploy/links.sh ATA 200mbit 128 8
 #     BATCH=16 BURST=100kb MS="40 80 160 320" deploy/links.sh ATA 200mbit 128 8
