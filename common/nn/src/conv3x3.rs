@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use crate::image::{ImageView, Size};
 use crate::instructions::by_width;
-use crate::tile::{Blocked, add_products, load, store};
+use crate::tile::{Blocked, add_products, each, load, store};
 use crate::{Aligned, BLOCK, spread, zeros};
 
 /// The sizes of a convolution.
@@ -222,7 +222,7 @@ impl RowCover<'_> {
         let (start, mut done) = (from.start + y * from.row + x * from.pixel, 0);
         for run in runs {
             let pixel = |p: usize| &self.image[start + run.offset + p * from.pixel..][..run.length];
-            add_products(simd, std::array::from_fn(pixel), &packed[done * BLOCK..][..run.length * BLOCK], &mut sums);
+            add_products(simd, each(pixel), &packed[done * BLOCK..][..run.length * BLOCK], &mut sums);
             done += run.length;
         }
         if let Some(bias) = bias {

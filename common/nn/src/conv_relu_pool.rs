@@ -5,7 +5,7 @@ use pulp::Simd;
 use crate::conv3x3::{Geometry, pack};
 use crate::image::{ImageView, Size};
 use crate::instructions::by_width;
-use crate::tile::{Blocked, add_products, load, store};
+use crate::tile::{Blocked, add_products, each, load, store};
 use crate::{Aligned, BLOCK, spread, zeros};
 
 /// The flag in [`ForwardState::chosen`] for an output that is zero, and so has no gradient.
@@ -111,7 +111,7 @@ impl Forward<'_> {
         let mut sums = [[simd.splat_f32s(0.0); V]; P];
         for (ky, packed) in packed.chunks_exact(run * BLOCK).enumerate() {
             let patch = |p: usize| &self.image[start(p / 4) + patches[p % 4] + ky * row..][..run];
-            add_products(simd, std::array::from_fn(patch), packed, &mut sums);
+            add_products(simd, each(patch), packed, &mut sums);
         }
         let bias = load::<S, V>(simd, &self.bias[first..]);
         for (window, sums) in sums.as_chunks::<4>().0.iter().enumerate() {
@@ -130,7 +130,8 @@ impl Forward<'_> {
         [at, first, start]: [usize; 3],
     ) {
         let zero = simd.splat_f32s(0.0);
-        let starts = self.g.patches().map(|patch| simd.splat_u32s((start + patch) as u32));
+        let patches = self.g.patches();
+        let starts: [_; 4] = each(|p| simd.splat_u32s((start + patches[p]) as u32));
         let (mut values, mut chosen) = ([zero; V], [0; BLOCK]);
         let chosen_vectors = S::as_mut_simd_u32s(&mut chosen).0;
         for v in 0..V {

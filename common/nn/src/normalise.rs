@@ -5,7 +5,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use crate::BLOCK;
-use crate::tile::{Blocked, load, store};
+use crate::tile::{Blocked, each, load, store};
 
 /// The number of partial sums over pixels, each of which takes every fourth pixel.
 const SUMS: usize = 4;
@@ -97,7 +97,7 @@ impl<T: Term> Blocked for PixelSums<T> {
                 at += channels;
             }
             let [a, b, c, d] = sums;
-            let total = std::array::from_fn(|v| simd.add_f32s(simd.add_f32s(a[v], b[v]), simd.add_f32s(c[v], d[v])));
+            let total = each(|v| simd.add_f32s(simd.add_f32s(a[v], b[v]), simd.add_f32s(c[v], d[v])));
             store::<S, V>(total, result);
         }
         result

@@ -123,7 +123,8 @@ fn convolution_with_relu_and_pooling() {
 
 #[test]
 fn matrix_products() {
-    for [rows, inner, columns] in [[6, 100, 120], [1, 7, 5], [70, 17, 33]] {
+    // The last one has more terms than are multiplied at a time, in each of the three products.
+    for [rows, inner, columns] in [[6, 100, 120], [1, 7, 5], [70, 17, 33], [130, 260, 290]] {
         let (x, weight, bias) = (numbers(rows * inner), numbers(inner * columns), numbers(columns));
         let sum = |at: usize| {
             let term =
