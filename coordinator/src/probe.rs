@@ -1,7 +1,6 @@
 //! Answers the probes of clients that measure their connection to the coordinator.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ata_net::Peer;
 use ata_wire::limits::{MAX_PROBES, PROBE_ANSWER_PADDING, PROBE_TIMEOUT};
@@ -42,7 +41,9 @@ impl Probes {
         }
         let (open, closed) = oneshot::channel::<()>();
         tokio::spawn(close_late(peer, closed));
-        let summary = Kind::Summary(self.summary(intake.padding_bytes()).into());
+        let (version, run_id, padding_bytes) =
+            (env!("CARGO_PKG_VERSION").into(), self.run_id.clone(), intake.padding_bytes());
+        let summary = Kind::Summary(ProbeSummary { version, run_id, run: self.run.clone(), padding_bytes }.into());
         let (mut left, padding) = (intake.answer_bytes(), self.padding.clone());
         let rest = std::iter::from_fn(move || {
             let length = left.min(padding.len() as u64);
@@ -53,18 +54,6 @@ impl Probes {
             let _held = (&place, &open);
             Ok(ProbeAnswer { kind: Some(kind) })
         })))
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "it is only compared with another clock")]
-    fn summary(&self, padding_bytes: u64) -> ProbeSummary {
-        ProbeSummary {
-            version: env!("CARGO_PKG_VERSION").into(),
-            run_id: self.run_id.clone(),
-            run: self.run.clone(),
-            padding_bytes,
-            // A clock set before 1970 is as wrong as one set to 1970.
-            time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO),
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 """Measures the gradients of ata's built-in networks on one CPU thread against PyTorch's, in turns.
 
     pip install torch numpy
-    python tools/pytorch/speed.py target/release/ata [--rounds 5]
+    python tools/pytorch/speed.py target/release/ata-dev [--rounds 5]
 
 ata's times are those of `ata-dev bench gradient`: from reading the samples to the flat gradient in host memory. PyTorch's are
 forward, cross-entropy and backward of images that are in memory. A line per network and batch: medians over the rounds, and

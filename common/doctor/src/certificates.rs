@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ata_net::{Credentials, Role, SecurityError, Validity, check_key, validity};
 
-use crate::clock;
 use crate::finding::Finding;
 
 const CHECK: &str = "certificates";
@@ -39,7 +38,7 @@ pub fn own(files: Own<'_>) -> Vec<Finding> {
         });
     }
     let certificates = files.pair.map(|(certificate, _)| certificate).into_iter();
-    findings.extend(certificates.chain(files.authorities.into_iter().flatten()).map(|path| dates(path, clock::now())));
+    findings.extend(certificates.chain(files.authorities.into_iter().flatten()).map(|path| dates(path, now())));
     findings
 }
 
@@ -68,6 +67,11 @@ pub fn credentials(folder: &Path) -> Finding {
             Finding::problem(CHECK, error.to_string(), fix)
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "certificates are valid for a time of the wall clock")]
+fn now() -> SystemTime {
+    SystemTime::now()
 }
 
 /// Checks whether a file's certificates are valid now, and for how long.

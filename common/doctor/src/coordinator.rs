@@ -10,7 +10,6 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::{Code, Status as CallStatus};
 
-use crate::clock;
 use crate::finding::Finding;
 use crate::link::{Link, Speed};
 
@@ -56,16 +55,16 @@ pub async fn check(endpoint: &Endpoint) -> (Option<Reached>, Vec<Finding>) {
 
 async fn steps(endpoint: &Endpoint, findings: &mut Vec<Finding>) -> Result<Reached, Finding> {
     findings.push(reach(endpoint).await?);
-    let (link, summary, clock) = enter(endpoint).await?;
+    let (link, summary) = enter(endpoint).await?;
     let ProbeSummary { version: theirs, run_id, run, .. } = summary;
-    findings.extend([Finding::ok(TRUST, trusted(endpoint)), version(&theirs, &run_id), clock]);
+    findings.extend([Finding::ok(TRUST, trusted(endpoint)), version(&theirs, &run_id)]);
     let (speed, measured) = link.measure().await;
     findings.extend(measured);
     Ok(Reached { run, speed })
 }
 
-/// Asks the coordinator for its description, and compares its clock with this machine's.
-async fn enter(endpoint: &Endpoint) -> Result<(Link<'_>, ProbeSummary, Finding), Finding> {
+/// Asks the coordinator for its description.
+async fn enter(endpoint: &Endpoint) -> Result<(Link<'_>, ProbeSummary), Finding> {
     let mut tries = 1;
     loop {
         let connected = timeout(ANSWER_TIMEOUT, connect(endpoint)).await.map_err(|_| {
@@ -73,12 +72,8 @@ async fn enter(endpoint: &Endpoint) -> Result<(Link<'_>, ProbeSummary, Finding),
             Finding::problem(TRUST, found, ANOTHER)
         })?;
         let mut link = Link::new(endpoint, connected.map_err(|error| distrust(&error))?);
-        let before = clock::now();
         match link.probe(0, 0).await {
-            Ok(ProbeResult { summary, .. }) => {
-                let clock = clock::compare(summary.time, before, clock::now());
-                return Ok((link, summary, clock));
-            }
+            Ok(ProbeResult { summary, .. }) => return Ok((link, summary)),
             // The connection was closed, and the reason may have come too late to be read.
             Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => {
                 tries += 1;

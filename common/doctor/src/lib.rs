@@ -4,12 +4,11 @@
 //! - `finding`: [`Finding`], the outcome of a check
 //! - [`machine`]: the files that describe a machine
 //! - [`devices`]: adapters and drivers; [`gradient`]: compares a device with the CPU
-//! - [`capacity`]: open files and memory; [`disk`]; [`ports`]; `clock`; [`certificates`]
+//! - [`capacity`]: open files and memory; [`disk`]; [`ports`]; [`certificates`]
 //! - [`coordinator`]: the connection to a coordinator, and its answer; [`link`]: the speed of the connection
 
 pub mod capacity;
 pub mod certificates;
-mod clock;
 pub mod coordinator;
 pub mod devices;
 pub mod disk;

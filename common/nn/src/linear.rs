@@ -131,14 +131,7 @@ pub struct Product<'a> {
 impl Product<'_> {
     /// Returns the numbers in row-major order.
     pub fn numbers(&self) -> Vec<f32> {
-        let count = self.rows * self.right.columns;
-        if rayon::current_num_threads() == 1 {
-            // Memory that is written once need not be cleared before.
-            let mut result = Vec::with_capacity(count);
-            self.in_pieces(|piece| result.extend_from_slice(piece));
-            return result;
-        }
-        let mut result = zeros(count);
+        let mut result = zeros(self.rows * self.right.columns);
         let rows = self.rows_of_piece();
         spread(result.chunks_mut(rows * self.right.columns).enumerate(), |(at, piece)| self.compute(at * rows, piece));
         result

@@ -1,7 +1,5 @@
 //! The messages of a probe, which measures the link to the coordinator.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use super::{RunSpec, WireError, at_most, check_protocol, invalid, truncated};
 use crate::limits::{LEAST_PROBE_REQUEST, MAX_PROBE_BYTES, PROBE_REQUEST_PADDING};
 use crate::{PROTOCOL, proto};
@@ -17,15 +15,12 @@ pub struct ProbeSummary {
     pub run: RunSpec,
     /// The number of bytes of padding that arrived.
     pub padding_bytes: u64,
-    /// The coordinator's wall clock, as time since 1970.
-    pub time: Duration,
 }
 
 impl From<ProbeSummary> for proto::ProbeSummary {
     fn from(summary: ProbeSummary) -> Self {
-        let ProbeSummary { version, run_id, run, padding_bytes, time } = summary;
-        let (run, time_s) = (Some(run.into_wire()), time.as_secs_f64());
-        Self { protocol: PROTOCOL, version, run_id, run, padding_bytes, time_s }
+        let ProbeSummary { version, run_id, run, padding_bytes } = summary;
+        Self { protocol: PROTOCOL, version, run_id, run: Some(run.into_wire()), padding_bytes }
     }
 }
 
@@ -34,16 +29,11 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
 
     fn try_from(summary: proto::ProbeSummary) -> Result<Self, WireError> {
         check_protocol(summary.protocol)?;
-        let time = Duration::try_from_secs_f64(summary.time_s).ok();
-        // The time must be comparable with this machine's clock.
-        let time = time.filter(|time| UNIX_EPOCH.checked_add(*time).is_some());
-        let padding_bytes = at_most("padding_bytes", summary.padding_bytes, MAX_PROBE_BYTES)?;
         Ok(Self {
             version: truncated(summary.version),
             run_id: truncated(summary.run_id),
             run: RunSpec::from_wire(summary.run)?,
-            padding_bytes,
-            time: time.ok_or_else(|| invalid("time_s", summary.time_s, "seconds since 1970"))?,
+            padding_bytes: at_most("padding_bytes", summary.padding_bytes, MAX_PROBE_BYTES)?,
         })
     }
 }
