@@ -6,7 +6,7 @@ use ata_record::{RunEvent, WorkerLink};
 use ata_scheduler::LinkRates;
 use ata_types::WorkerId;
 
-/// The relative change after which a time is recorded again. Smaller changes are noise.
+/// The relative change after which a time is recorded again. Smaller changes are noise, as are those of less than a millisecond.
 const CHANGE: f64 = 0.1;
 
 /// The maximum number of workers in an event. Further workers follow after the next steps.
@@ -50,7 +50,7 @@ impl RecordedLinks {
 }
 
 fn has_changed(now_s: f64, last_s: f64) -> bool {
-    (now_s - last_s).abs() > CHANGE * last_s
+    (now_s - last_s).abs() > (CHANGE * last_s).max(1e-3)
 }
 
 #[cfg(test)]
@@ -78,6 +78,9 @@ mod tests {
         assert_eq!(step(&mut recorded, &mut links, 2, 1.05), None);
         assert_eq!(step(&mut recorded, &mut links, 3, 1.0), Some(vec![2]));
         assert_eq!(step(&mut recorded, &mut links, 3, 9.0), Some(vec![0, 1, 2]));
+        let (mut recorded, mut links) = (RecordedLinks::default(), LinkRates::default());
+        let of_one_machine = [1e-5, 1e-4, 9e-4].map(|seconds| step(&mut recorded, &mut links, 2, seconds));
+        assert_eq!(of_one_machine, [Some(vec![0, 1]), None, None]);
     }
 
     #[test]
