@@ -285,7 +285,7 @@ fn most_worth(
 /// when the others have done the rest.
 const PARTS_WITHOUT_COPIES: u64 = 16;
 
-/// Returns how many tasks of a share to hand out at once: half of them, unless the share is one batch, or knowing how long half of it takes
+/// Returns how many tasks of a share to hand out at once: a quarter of them, unless the share is one batch, or knowing how long that takes
 /// saves nothing. No worker is asked for a vector while tasks are held back, so this must save more than the part of the time in which
 /// vectors travel that exceeds the time of the held-back tasks. A worker with few observations gets no more than it has done.
 ///
@@ -297,12 +297,12 @@ fn first_part(pace: &Pace, share: u64, may_copy: bool) -> u64 {
         let of_an_assignment = (pace.overhead_s / pace.mean_s).ceil() as u64;
         return share.div_ceil(PARTS_WITHOUT_COPIES).max(of_an_assignment).min(share).min(known);
     }
-    let half = share.div_ceil(2);
-    let (spared_s, held_back_s) = (pace.noise_s(share) - pace.noise_s(half), (share - half) as f64 * pace.mean_s);
+    let part = share.div_ceil(4);
+    let (spared_s, held_back_s) = (pace.noise_s(share) - pace.noise_s(part), (share - part) as f64 * pace.mean_s);
     if pace.most.is_some() || spared_s <= (pace.window_s - held_back_s).max(0.0) {
         return share;
     }
-    half.min(known)
+    part.min(known)
 }
 
 #[cfg(test)]
@@ -336,16 +336,16 @@ mod tests {
         }
     }
 
-    /// The first part is half of a share, or all of it if a part saves nothing or the share is a batch.
+    /// The first part is a quarter of a share, or all of it if a part saves nothing or the share is a batch.
     #[test]
-    fn the_first_part_is_half_a_share() {
+    fn the_first_part_is_a_quarter_of_a_share() {
         let noisy = Pace { overhead_s: 0.0, count: 100.0, ..pace(0.3) };
-        for (share, part) in [(1, 1), (2, 1), (3, 2), (9, 5), (16, 8)] {
+        for (share, part) in [(1, 1), (2, 1), (5, 2), (9, 3), (16, 4)] {
             assert_eq!(first_part(&noisy, share, true), part, "{share}");
         }
         assert_eq!(first_part(&Pace { count: 1.0, ..noisy }, 16, true), 1, "no more than it has done");
-        // Four tasks of two seconds are held back, and knowing how long five take saves less than two seconds.
-        for (window_s, part) in [(7.9, 5), (10.0, 9), (1e3, 9)] {
+        // Six tasks of two seconds are held back, and knowing how long three take saves 2.6 seconds.
+        for (window_s, part) in [(14.4, 3), (14.7, 9), (1e3, 9)] {
             assert_eq!(first_part(&Pace { window_s, ..noisy }, 9, true), part, "{window_s}");
         }
         assert_eq!(first_part(&Pace { most: Some(99), ..noisy }, 9, true), 9);
