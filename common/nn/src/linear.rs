@@ -147,8 +147,8 @@ impl Product<'_> {
         }
     }
 
-    /// Returns the number of rows that are computed together: as many as stay in a core's first cache, or more if the right factor
-    /// does not stay in the second, as it is read from memory for each piece.
+    /// Returns the number of rows of a piece, a multiple of the 8 that are computed at a time: as many as stay in a core's first cache,
+    /// or 32 if the right factor does not stay in the second, as it is read from memory for each piece.
     fn rows_of_piece(&self) -> usize {
         let columns = self.right.columns;
         if self.right.rows * columns > PANEL { 32 } else { (PIECE / columns / 8).max(1) * 8 }

@@ -29,8 +29,8 @@ impl<K: Blocked> WithSimd for ByWidth<K> {
     }
 }
 
-/// Returns `of(p)` for each p. Those of the standard library need not be inlined, and then the innermost loop reads its addresses from
-/// memory: it took up to twice the time.
+/// Returns `of(p)` for each p. `from_fn` and `map` of arrays are not inlined in every build, and the innermost loop then reads its
+/// addresses from memory, which takes up to twice the time.
 #[inline(always)]
 pub(crate) fn each<T: Copy, const P: usize>(of: impl Fn(usize) -> T) -> [T; P] {
     let mut all = [of(0); P];
