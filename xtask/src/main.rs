@@ -3,6 +3,7 @@
 mod flaky;
 mod house;
 mod python;
+mod speed;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -17,7 +18,7 @@ struct Task {
     run: fn(&Shell, &[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 16] = [
+const TASKS: [Task; 17] = [
     Task { name: "ci", help: "everything that a change must pass: the next six", run: ci },
     Task { name: "test", help: "all tests, or those that further arguments of `cargo test` choose", run: test },
     Task {
@@ -42,6 +43,11 @@ const TASKS: [Task; 16] = [
         name: "flaky",
         help: "runs changed tests, or those that arguments of `cargo test` choose, 50 times on a busy machine",
         run: flaky::run,
+    },
+    Task {
+        name: "speed",
+        help: "[COMMIT] [SUBJECT]...: compares the benchmarks with those of a commit, or of the last release",
+        run: speed::run,
     },
     Task {
         name: "reference",

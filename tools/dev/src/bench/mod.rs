@@ -4,8 +4,10 @@
 //! # Layout
 //! - this file: [`measure`], [`Figure`], the alternating timing of work and reference, and runs in virtual time
 //! - a file per [`Subject`]; `command`: the command line
+//! - `against`: the comparison with another build
 //! - `protection`: whether the measured coordinator uses TLS
 
+mod against;
 mod aggregation;
 mod allocation;
 mod command;
