@@ -12,13 +12,12 @@ use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome,
 
 /// Something that happened, passed to the engine together with its time. Events are never refused, unlike the reports of workers,
 /// which go to [`super::Engine::report`].
+#[expect(missing_docs, reason = "the names of most fields say what they are")]
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// A worker is ready to compute. One that is already present is first treated as lost.
     WorkerJoined {
-        /// The worker.
         worker: WorkerId,
-        /// The machine that it runs on.
         machine: MachineId,
         /// What an earlier run learned about the worker; used only if this run has not observed it. It fades, and is dropped
         /// when observations contradict it.
@@ -28,69 +27,27 @@ pub enum Event {
         fuses: bool,
     },
     /// A worker was lost; its leases end.
-    WorkerLost {
-        /// The worker.
-        worker: WorkerId,
-    },
+    WorkerLost { worker: WorkerId },
     /// A worker will leave. It gets no more work, finishes what it has begun, and is kept until its sums are delivered: [`Effect::Left`].
-    WorkerLeaving {
-        /// The worker.
-        worker: WorkerId,
-    },
+    WorkerLeaving { worker: WorkerId },
     /// The number of an absent worker will be given to another one, so everything known about it is dropped.
-    WorkerForgotten {
-        /// The absent worker.
-        worker: WorkerId,
-    },
+    WorkerForgotten { worker: WorkerId },
     /// A worker violated the protocol in a way that no correct worker does, but none of its leases failed by it.
-    Violation {
-        /// The worker.
-        worker: WorkerId,
-    },
+    Violation { worker: WorkerId },
     /// A worker cannot compute before it has received what others send it, so its deadline is suspended.
-    Blocked {
-        /// The worker.
-        worker: WorkerId,
-    },
+    Blocked { worker: WorkerId },
     /// A worker that was blocked continues, and its deadline runs again.
-    Resumed {
-        /// The worker.
-        worker: WorkerId,
-    },
+    Resumed { worker: WorkerId },
     /// The results of [`Effect::Compare`] were compared.
-    Compared {
-        /// The tasks.
-        tasks: TaskRange,
-        /// The collection of one of the results.
-        first: CollectionId,
-        /// The collection of the other result.
-        second: CollectionId,
-        /// Whether they agree.
-        agree: bool,
-    },
+    Compared { tasks: TaskRange, first: CollectionId, second: CollectionId, agree: bool },
     /// Something was observed about the links. Later decisions take it into account.
     LinkObserved(Observed),
     /// A collection arrived completely: its worker is no longer needed for it.
-    Delivered {
-        /// The worker.
-        worker: WorkerId,
-        /// The collection.
-        collection: CollectionId,
-    },
+    Delivered { worker: WorkerId, collection: CollectionId },
     /// A collection was refused, or its worker gave it up. Its tasks are computed again.
-    CollectionFailed {
-        /// The worker.
-        worker: WorkerId,
-        /// The collection.
-        collection: CollectionId,
-    },
+    CollectionFailed { worker: WorkerId, collection: CollectionId },
     /// The optimizer step of this iteration was taken. All of its collections count as delivered.
-    StepCommitted {
-        /// The iteration.
-        iteration: Iteration,
-        /// The outcome of the step.
-        outcome: StepOutcome,
-    },
+    StepCommitted { iteration: Iteration, outcome: StepOutcome },
     /// The state could not be saved that [`Effect::Committed`] asked for: iterations keep their number of tasks.
     NotSaved,
     /// The next iteration shall begin as soon as there are enough workers. Sent once at the start of a run, and once after
@@ -99,10 +56,7 @@ pub enum Event {
     /// The time of [`super::Engine::poll_timeout`] has come. At any other time this does nothing.
     Timeout,
     /// The operator lifts what counts against a worker: its failures and mismatches, and its rest.
-    Forgiven {
-        /// The worker.
-        worker: WorkerId,
-    },
+    Forgiven { worker: WorkerId },
 }
 
 /// A worker's report on a lease.
@@ -127,11 +81,11 @@ pub enum Report<'a> {
 }
 
 /// Something the driver must do, in order. Each effect holds everything needed to carry it out.
+#[expect(missing_docs, reason = "the names of most fields say what they are")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// An iteration begins.
     Start {
-        /// The number of the iteration.
         iteration: Iteration,
         /// The number of tasks of the run before this iteration's.
         position: u64,
@@ -144,26 +98,17 @@ pub enum Effect {
     /// leases in the order in which they were assigned. Local steps may be assigned before their iteration begins, while workers still have
     /// the parameters of the last one.
     Assign {
-        /// The worker.
         worker: WorkerId,
-        /// The lease.
         lease: Lease,
         /// The number of tasks of the run before those of its iteration.
         position: u64,
     },
     /// Have a worker send bytes that no step waits for, and report [`Observed::Probed`] if they arrive. This can be skipped if the
     /// worker is still sending those of an earlier probe.
-    ProbeLink {
-        /// The worker.
-        worker: WorkerId,
-        /// The number of bytes.
-        bytes: u64,
-    },
+    ProbeLink { worker: WorkerId, bytes: u64 },
     /// A lease ended. Every lease that was assigned ends exactly once.
     End {
-        /// The worker that held it.
         worker: WorkerId,
-        /// The lease.
         lease: Lease,
         /// The way in which it ended, which determines what to do.
         outcome: TaskOutcome,
@@ -172,7 +117,6 @@ pub enum Effect {
     },
     /// Close a worker's session: it missed the deadline of a lease. The engine already counts it as lost.
     Evict {
-        /// The worker.
         worker: WorkerId,
         /// Seconds since the worker last reported anything.
         silent_s: f64,
@@ -180,9 +124,7 @@ pub enum Effect {
     /// A worker failed or hung, or comes from a machine whose worker did. It gets no work for a while, unless all workers
     /// present rest.
     Rest {
-        /// The worker.
         worker: WorkerId,
-        /// The length of the rest, in seconds.
         rest_s: f64,
         /// The number of its failures since its last result.
         strikes: u32,
@@ -190,7 +132,6 @@ pub enum Effect {
     /// Close a worker's session, and refuse its name from now on: it failed too often. The engine already counts it as
     /// lost.
     Expel {
-        /// The worker.
         worker: WorkerId,
         /// The number of its failures since its last result.
         strikes: u32,
@@ -198,31 +139,15 @@ pub enum Effect {
         mismatches: u32,
     },
     /// Close the session of a worker that was leaving: the run needs nothing more from it. The engine already counts it as absent.
-    Left {
-        /// The worker.
-        worker: WorkerId,
-    },
+    Left { worker: WorkerId },
     /// Compare two delivered collections, each of one lease on the same tasks, then send [`Event::Compared`]. Both leases end later.
-    Compare {
-        /// The tasks.
-        tasks: TaskRange,
-        /// One of the collections.
-        first: CollectionId,
-        /// The other one.
-        second: CollectionId,
-    },
+    Compare { tasks: TaskRange, first: CollectionId, second: CollectionId },
     /// Ask workers for sums of gradients. Everything that follows from one event is asked for together.
-    Collect {
-        /// The iteration.
-        iteration: Iteration,
-        /// The collections to ask for.
-        collections: Vec<Collection>,
-    },
+    Collect { iteration: Iteration, collections: Vec<Collection> },
     /// Sum the gradients of the collections, divide by the number of their tasks, take the optimizer step, then send
     /// [`Event::StepCommitted`]. If a worker is lost together with a collection, this is sent again when others have computed its
     /// tasks, and replaces the earlier order.
     Step {
-        /// The iteration.
         iteration: Iteration,
         /// The tasks, ascending and disjoint. In an asynchronous run it is one task, whose iteration may be earlier.
         tasks: Vec<TaskRange>,
@@ -230,7 +155,6 @@ pub enum Effect {
         collections: Vec<CollectionId>,
         /// The leases in the collections; they end once the step is taken.
         collected: Vec<(WorkerId, Lease)>,
-        /// The factor on the learning rate.
         lr_factor: f64,
         /// Whether the inner product of this mean gradient and the last one is wanted.
         with_product: bool,
@@ -238,27 +162,17 @@ pub enum Effect {
     /// The iteration has entered the ledger. Save what is to be saved; then, unless [`Effect::Finish`] follows, send
     /// [`Event::Proceed`].
     Committed {
-        /// The cost of the iteration.
         cost: IterationCost,
         /// Whether the state must be saved, if the run is saved at all: from now on, iterations have another number of tasks, as measured times
         /// suggest. If that fails, send [`Event::NotSaved`].
         must_save: bool,
     },
     /// The run cannot continue until something changes. Sent once per reason.
-    Wait {
-        /// The reason for waiting.
-        reason: WaitReason,
-    },
+    Wait { reason: WaitReason },
     /// The run is done.
-    Finish {
-        /// The rule that ended the run.
-        reason: FinishReason,
-    },
+    Finish { reason: FinishReason },
     /// The run is given up.
-    Abort {
-        /// The reason for giving up.
-        reason: AbortReason,
-    },
+    Abort { reason: AbortReason },
 }
 
 /// The request to a worker for the sum of the gradients of some of its leases, as one vector, once all are computed. It replaces an
