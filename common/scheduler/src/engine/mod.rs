@@ -27,7 +27,7 @@
 //!    [`Effect::Finish`] if that was the last iteration, or a limit is reached.
 //!
 //! # Layout
-//! - `event`: what the engine takes in, and what it returns; `config`: how it runs; `limits`: what ends a run
+//! - `event`: what the engine takes in, and what it returns; `config`: how it runs, and what ends a run
 //! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`
 //! - `shared`: the state that all phases share, and what happens to it in each of them
 //! - `collect`: which results make a step, and which tasks are handed out for it; `downloads`: who waits for parameters
@@ -36,7 +36,7 @@
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
-//! - `noise`: how noisy gradients are; `task_choice`, `task_count`: how many tasks an iteration has, if the engine chooses
+//! - `noise`: how noisy gradients are; `task_count`: how many tasks an iteration has, if the engine chooses
 //! - `view`: what a policy sees within an iteration, and what it can do; `copies`: tasks that several workers compute
 //! - `saved`: everything that outlives the process, as plain data
 
@@ -50,7 +50,6 @@ mod failures;
 mod knowledge;
 mod leases;
 mod leaving;
-mod limits;
 mod noise;
 mod phase;
 mod priors;
@@ -58,20 +57,18 @@ mod random;
 mod roster;
 mod saved;
 mod shared;
-mod task_choice;
 mod task_count;
 mod time;
 mod trust;
 mod view;
 mod worker_set;
 
-pub use config::{EngineConfig, Verify};
+pub use config::{EngineConfig, FinishReason, Limits, Verify};
 pub use event::{AbortReason, Collection, Effect, Event, LeaseTime, Refusal, Report, WaitReason};
-pub use limits::{FinishReason, Limits};
 pub(crate) use random::{Purpose, stream};
 pub use saved::{RestoreError, SavedEngine};
 pub(crate) use saved::{check_progress, demand, teach};
-pub use task_choice::{RateScaling, TaskChoice, TaskRule};
+pub use task_count::{RateScaling, TaskChoice, TaskRule};
 pub use view::{Actions, Activity, IterationView};
 
 use std::ops::{ControlFlow, Range};
