@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::{Blame, Effect, LeaseTime, Time};
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
+use super::{Blame, Effect, LeaseTime};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, Time, WorkerId};
 
 /// A result that passed the engine's checks.
 #[derive(Clone, Copy, Debug)]

@@ -58,7 +58,6 @@ mod roster;
 mod saved;
 mod shared;
 mod task_count;
-mod time;
 mod trust;
 mod view;
 mod worker_set;
@@ -86,7 +85,6 @@ use phase::{Between, Collecting, CollectingEnd, Flow, Phase};
 use priors::Priors;
 use roster::Roster;
 use shared::Shared;
-use time::Time;
 use worker_set::{EmployedWorkers, WorkerSet};
 
 /// The iteration engine. See the module's documentation.

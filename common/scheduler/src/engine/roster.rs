@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Time, WorkerSet};
-use ata_types::{Iteration, MachineId, WorkerId};
+use super::WorkerSet;
+use ata_types::{Iteration, MachineId, Time, WorkerId};
 
 /// The length of a rest after a failure, as a multiple of the time that the failure took. A worker that hangs whenever it gets
 /// work then costs a run a twentieth of its time, and half as much with each further failure.

@@ -1,14 +1,14 @@
 //! Pending results, in order of time.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ata_types::{LeaseId, WorkerId};
+use ata_types::{LeaseId, Time, WorkerId};
 
-/// A lease that will end.
-#[derive(Clone, Copy)]
+/// A lease that will end. Those that end at the same time are in the order of their numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Completion {
-    pub(super) at: f64,
+    pub(super) at: Time,
     pub(super) lease: LeaseId,
     pub(super) worker: WorkerId,
     /// The number of interrupts of its worker when this was added: it is void if the worker was interrupted since.
@@ -17,34 +17,14 @@ pub(super) struct Completion {
 }
 
 /// The way in which a lease will end.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CompletionKind {
     /// One task, as in most leases, or one batch ends after this time.
-    One(f64),
+    One(Time),
     /// Several tasks end, whose times are stored at this index.
     Several(u32),
     /// The lease fails.
     Failure,
-}
-
-impl PartialEq for Completion {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Completion {}
-
-impl PartialOrd for Completion {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Completion {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.at.total_cmp(&other.at).then(self.lease.cmp(&other.lease))
-    }
 }
 
 /// A priority queue that is filled in batches. A whole iteration's results are sorted at once, which is several times
@@ -126,24 +106,24 @@ mod tests {
     #[test]
     fn results_come_in_the_order_of_time_whenever_they_were_added() {
         let completion = |at: f64, lease| Completion {
-            at,
+            at: Time(at),
             lease: LeaseId(lease),
             worker: WorkerId::from_slot(0),
             interrupts: 0,
-            ending: CompletionKind::One(0.0),
+            ending: CompletionKind::One(Time(0.0)),
         };
         let mut queue = Completions::default();
         for (lease, at) in (0..).zip([3.0, 1.0, 2.0, 2.0]) {
             queue.push(completion(at, lease));
         }
-        let pop = |queue: &mut Completions| queue.pop().map(|next| (next.at, next.lease.0));
+        let pop = |queue: &mut Completions| queue.pop().map(|next| (next.at.0, next.lease.0));
         assert_eq!(pop(&mut queue), Some((1.0, 1)));
         queue.push(completion(2.5, 4));
         queue.push(completion(9.0, 5));
         assert_eq!([(); 4].map(|()| pop(&mut queue).unwrap().1), [2, 3, 4, 0]);
         queue.push(completion(8.0, 6));
-        assert_eq!(queue.peek().unwrap().at, 8.0);
-        queue.retain(false, |completion| completion.at < 9.0);
+        assert_eq!(queue.peek().unwrap().at, Time(8.0));
+        queue.retain(false, |completion| completion.at < Time(9.0));
         assert_eq!([pop(&mut queue), pop(&mut queue)], [Some((8.0, 6)), None]);
     }
 }

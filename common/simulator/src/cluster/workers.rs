@@ -1,7 +1,7 @@
 //! Virtual workers: what each of them computes, and when it finishes.
 
 use ata_scheduler::{Engine, Report};
-use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, Time, WorkerId};
 
 use super::completions::{Completion, CompletionKind, Completions};
 use super::{Cluster, Occurrence};
@@ -121,12 +121,12 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         let mut spared = 0.0;
         let mut begins = now;
         for next in pending {
-            let ends = next.at;
+            let ends = next.at.0;
             if cancelled.binary_search(&(worker, next.lease)).is_ok() {
                 spared += ends - begins.max(now);
                 self.recycle(Some(next.ending));
             } else {
-                self.completions.push(Completion { at: ends - spared, ..next });
+                self.completions.push(Completion { at: Time(ends - spared), ..next });
             }
             begins = ends;
         }
@@ -147,11 +147,11 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         let Completion { at, lease, worker, ending, .. } = self.completions.pop()?;
         self.release(worker);
         let report = match self.reported.insert(ending) {
-            CompletionKind::One(time) => Report::Done { busy_s: std::slice::from_ref(&*time), waited_s: 0.0 },
+            CompletionKind::One(time) => Report::Done { busy_s: std::slice::from_ref(&time.0), waited_s: 0.0 },
             CompletionKind::Several(place) => Report::Done { busy_s: &self.busy[*place as usize], waited_s: 0.0 },
             CompletionKind::Failure => Report::Failed { uncomputable: false },
         };
-        Some((at, worker, lease, report))
+        Some((at.0, worker, lease, report))
     }
 
     fn recycle(&mut self, ending: Option<CompletionKind>) {
@@ -176,11 +176,11 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
             time
         };
         let ending = if lease.tasks.count == 1 {
-            CompletionKind::One(draw())
+            CompletionKind::One(Time(draw()))
         } else if state.fuses {
             let time = (state.slowness * self.times.draw_batch(state.law, lease.tasks.count)).min(LONGEST);
             at += time;
-            CompletionKind::One(time)
+            CompletionKind::One(Time(time))
         } else {
             let place = self.free.pop().unwrap_or_else(|| {
                 self.busy.push(Vec::new());
@@ -198,7 +198,7 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
             Health::Hangs => return,
         };
         let interrupts = state.interrupts;
-        self.completions.push(Completion { at, lease: lease.id, worker, interrupts, ending });
+        self.completions.push(Completion { at: Time(at), lease: lease.id, worker, interrupts, ending });
     }
 
     /// Lets a worker draw from a law from now on, and take `slowness` times as long.
@@ -301,7 +301,7 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
         while let Some(&next) = self.completions.peek() {
             let none_is_void = self.completions.len() == self.assigned && !self.any_hung;
             if none_is_void || next.interrupts == self.workers[next.worker.slot()].interrupts {
-                return Some(next.at);
+                return Some(next.at.0);
             }
             let void = self.completions.pop();
             self.recycle(void.map(|void| void.ending));

@@ -1,7 +1,7 @@
 //! Failures that a machine inherits when it comes back under another name.
 
-use super::{Roster, RosterEntry, Strikes, Time};
-use ata_types::{MachineId, WorkerId};
+use super::{Roster, RosterEntry, Strikes};
+use ata_types::{MachineId, Time, WorkerId};
 
 /// The longest rest that is inherited, in rests after a first failure. A machine that hangs whenever it gets work, under
 /// ever new names, then costs a run a fortieth of its time, and a correct worker at its address gets its first task after 40

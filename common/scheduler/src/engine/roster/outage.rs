@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use super::{MAX_DOUBLINGS, Roster, Strikes};
-use crate::engine::{Time, WorkerSet};
-use ata_types::WorkerId;
+use crate::engine::WorkerSet;
+use ata_types::{Time, WorkerId};
 
 impl Roster {
     /// Shortens rests after a failure that a worker reported, if most of the workers that count have failed since their last results.

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 /// A time in seconds since the run began, ordered as a number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Time(pub(super) f64);
+pub struct Time(pub f64);
 
 impl PartialEq for Time {
     fn eq(&self, other: &Self) -> bool {
