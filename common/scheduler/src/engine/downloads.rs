@@ -3,7 +3,7 @@
 use ata_types::Iteration;
 
 /// The workers that receive the parameters of the newest iteration. They share the coordinator's link.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Downloads {
     iteration: Iteration,
     /// The number of workers: those that contributed to the last step, and those that got a lease since.
@@ -12,12 +12,6 @@ pub(super) struct Downloads {
     begun: usize,
     /// The longest that one of them waited, in seconds.
     longest_s: f64,
-}
-
-impl Default for Downloads {
-    fn default() -> Self {
-        Self { iteration: Iteration(0), workers: 0, begun: 0, longest_s: 0.0 }
-    }
 }
 
 impl Downloads {
