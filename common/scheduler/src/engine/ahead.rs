@@ -53,7 +53,7 @@ impl Shared {
     fn decide_ahead(&mut self, current: &Collecting) -> Option<Collecting> {
         let number = current.number.next();
         let position = self.config.position(number, self.ledger.tasks_applied + current.tasks());
-        if self.config.is_over(position) || self.roster.present().is_empty() {
+        if self.config.is_over(position) || self.roster.present.is_empty() {
             return None;
         }
         Collecting::decide(self, number, position).ok()

@@ -124,7 +124,7 @@ impl Shared {
         let counts = self.roster.counts();
         let failed: SmallVec<[WorkerId; 4]> = blame.workers.iter().copied().filter(&counts).collect();
         let machines: BTreeSet<MachineId> = failed.iter().map(|worker| self.roster.machine_of(*worker)).collect();
-        let present = || self.roster.present().iter().filter(&counts);
+        let present = || self.roster.present.iter().filter(&counts);
         machines.len() >= MAX_FAILURES
             || failed.len() >= ENOUGH_WORKERS
                 && present().all(|worker| machines.contains(&self.roster.machine_of(worker)))
@@ -139,9 +139,6 @@ impl Shared {
                 && self.leases.elapsed_s(self.now_s, worker) > self.now_s - self.failures.first_s
         };
         let sends = |worker| self.sent.keys().any(|(sender, _)| *sender == worker);
-        self.roster
-            .present()
-            .iter()
-            .any(|worker| !blame.workers.contains(&worker) && (computes(worker) || sends(worker)))
+        self.roster.present.iter().any(|worker| !blame.workers.contains(&worker) && (computes(worker) || sends(worker)))
     }
 }

@@ -28,7 +28,7 @@ impl Shared {
     fn task_means(&self) -> Option<Vec<f64>> {
         let single = |slot: usize| !self.roster.fuses[slot];
         let mean = |slot: usize| self.statistics[slot].mean_s().filter(|mean_s| *mean_s > 0.0 && single(slot));
-        let present = self.roster.present();
+        let present = &self.roster.present;
         (!present.is_empty()).then(|| present.iter().map(|worker| mean(worker.slot())).collect()).flatten()
     }
 

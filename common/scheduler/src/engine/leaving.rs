@@ -6,7 +6,7 @@ use ata_types::{LeaseId, WorkerId};
 
 impl Engine {
     pub(super) fn begin_to_leave(&mut self, worker: WorkerId) {
-        if self.shared.roster.present().contains(worker) {
+        if self.shared.roster.present.contains(worker) {
             self.shared.roster.begin_to_leave(worker);
             self.collect(|collecting, shared| {
                 collecting.left.insert(worker);
@@ -38,7 +38,7 @@ impl Engine {
             let collects_next = || shared.ahead.as_ref().is_some_and(|ahead| ahead.awaits(*worker));
             collects || collects_next() || !shared.leases.is_free(*worker) || shared.is_sending(*worker)
         };
-        let free: Vec<WorkerId> = shared.roster.leaving().iter().filter(|worker| !owes(worker)).collect();
+        let free: Vec<WorkerId> = shared.roster.leaving.iter().filter(|worker| !owes(worker)).collect();
         for worker in free {
             shared.roster.leave(worker);
             shared.effects.push(Effect::Left { worker });

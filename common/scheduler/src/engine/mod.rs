@@ -195,7 +195,7 @@ impl Engine {
 
     /// Returns the workers that are present, ascending.
     pub fn present(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.shared.roster.present().iter()
+        self.shared.roster.present.iter()
     }
 
     /// Returns what is known about the links.
@@ -263,7 +263,7 @@ impl Engine {
 
     fn lose(&mut self, worker: WorkerId) {
         let roster = &self.shared.roster;
-        if roster.present().contains(worker) || roster.leaving().contains(worker) {
+        if roster.present.contains(worker) || roster.leaving.contains(worker) {
             let lost = self.shared.lose(worker);
             self.collect(|collecting, shared| {
                 collecting.worker_left(shared, worker, lost);

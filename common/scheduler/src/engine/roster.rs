@@ -52,14 +52,14 @@ struct RosterEntry {
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     members: Vec<RosterEntry>,
-    present: WorkerSet,
+    pub(super) present: WorkerSet,
     /// The workers that are present and do not rest.
-    fit: WorkerSet,
-    /// The workers that have delivered a result in this run, whether they are present or not.
-    proven: WorkerSet,
+    pub(super) fit: WorkerSet,
+    /// The workers that have delivered a result in this run, present or not; what an earlier run learned about them does not count.
+    pub(super) proven: WorkerSet,
     idle: WorkerSet,
     /// The workers that get no more work, and leave once they have delivered what they have begun. They count as absent.
-    leaving: WorkerSet,
+    pub(super) leaving: WorkerSet,
     /// Whether each worker computes a lease as one batch, by slot.
     pub(super) fuses: Vec<bool>,
     /// The times at which the rests of present workers end. Outdated entries are skipped.
@@ -80,19 +80,6 @@ impl Roster {
             self.members.resize_with(worker.slot() + 1, RosterEntry::default);
             self.fuses.resize(worker.slot() + 1, false);
         }
-    }
-
-    pub(super) fn present(&self) -> &WorkerSet {
-        &self.present
-    }
-
-    pub(super) fn fit(&self) -> &WorkerSet {
-        &self.fit
-    }
-
-    /// Returns the workers that have delivered a result in this run; what an earlier run learned about them does not count.
-    pub(super) fn proven(&self) -> &WorkerSet {
-        &self.proven
     }
 
     /// Returns the workers that may be given work, ascending: those that do not rest or, if all rest, all that are present.
@@ -176,11 +163,6 @@ impl Roster {
         self.leaving.insert(worker);
     }
 
-    /// Returns the workers that get no more work, and have still something to deliver.
-    pub(super) fn leaving(&self) -> &WorkerSet {
-        &self.leaving
-    }
-
     /// Forgets an absent worker's past.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.forgive(worker);
@@ -210,10 +192,6 @@ impl Roster {
     pub(super) fn stepped(&mut self, worker: WorkerId) {
         let waiting = &mut self.members[worker.slot()].waiting;
         *waiting = waiting.saturating_sub(1);
-    }
-
-    pub(super) fn computed(&mut self, worker: WorkerId) {
-        self.proven.insert(worker);
     }
 
     /// Returns whether a worker has the parameters of an iteration, or gets them without waiting for a lease.

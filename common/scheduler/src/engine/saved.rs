@@ -169,7 +169,7 @@ impl Engine {
             statistics: shared.statistics[..slots].to_vec(),
             priors: shared.priors.clone(),
             strikes,
-            proven: shared.roster.proven().iter().collect(),
+            proven: shared.roster.proven.iter().collect(),
             ledger: Ledger { workers, ..shared.ledger },
             noise: shared.noise,
             task_count: shared.task_count.clone(),
@@ -212,7 +212,7 @@ impl Shared {
         let is_new = |slot: &usize| {
             self.statistics[*slot] == WorkerStatistics::default()
                 && strikes[*slot] == Strikes::default()
-                && !self.roster.proven().contains(WorkerId::from_slot(*slot))
+                && !self.roster.proven.contains(WorkerId::from_slot(*slot))
                 && self.ledger.workers[*slot] == WorkerCost::default()
         };
         let new = (0..strikes.len()).rev().take_while(is_new).count();

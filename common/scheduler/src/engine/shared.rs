@@ -137,12 +137,12 @@ impl Shared {
     /// Lets a worker join that is not present. It inherits failures of its machine unless `is_over`.
     pub(super) fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, is_over: bool) {
         self.roster.arrive(worker, machine);
-        if !is_over && !self.roster.proven().contains(worker) {
+        if !is_over && !self.roster.proven.contains(worker) {
             let inherited = self.roster.inherit(self.now_s, worker, machine);
             self.effects.extend(inherited.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
         }
         self.roster.join(self.now_s, worker, machine);
-        if self.roster.fit().contains(worker) {
+        if self.roster.fit.contains(worker) {
             self.failures.shorten_pause(self.config.rest_s);
         }
         let statistics = &mut self.statistics[worker.slot()];
@@ -156,7 +156,7 @@ impl Shared {
 
     /// Drops everything known about an absent worker; returns `false` if it is present or unknown.
     pub(super) fn forget(&mut self, worker: WorkerId) -> bool {
-        let is_known = worker.slot() < self.statistics.len() && !self.roster.present().contains(worker);
+        let is_known = worker.slot() < self.statistics.len() && !self.roster.present.contains(worker);
         if is_known {
             self.roster.forget(worker);
             self.statistics[worker.slot()] = WorkerStatistics::default();
@@ -170,7 +170,7 @@ impl Shared {
 
     /// Takes a lease back from a leaving worker that has not begun it.
     pub(super) fn give_back(&mut self, worker: WorkerId, id: LeaseId) -> Result<EndedLease, Refusal> {
-        let is_leaving = self.roster.leaving().contains(worker);
+        let is_leaving = self.roster.leaving.contains(worker);
         let held = if is_leaving { self.leases.revoke(self.now_s, worker, id) } else { None };
         let ended = EndedLease { elapsed_s: None, ..held.ok_or(Refusal::NotHeld(id))? };
         self.end_unfinished(worker, &ended, TaskOutcome::Cancelled);
@@ -238,7 +238,7 @@ impl Shared {
         }
         let result = self.leases.finish(self.now_s, worker, id, reported_s, waited_s).ok_or(Refusal::NotHeld(id))?;
         let AcceptedResult { factor, overhead_s, .. } = result;
-        self.roster.computed(worker);
+        self.roster.proven.insert(worker);
         if !self.roster.give_parameters(worker, lease.iteration) {
             self.downloads.end(lease.iteration, result.waited_s);
         }

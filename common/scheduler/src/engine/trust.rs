@@ -10,7 +10,7 @@ const MAX_MISMATCHES: u32 = 3;
 
 impl Engine {
     pub(super) fn violation(&mut self, worker: WorkerId) {
-        if !self.shared.roster.present().contains(worker) {
+        if !self.shared.roster.present.contains(worker) {
             return;
         }
         self.shared.violation(worker);
@@ -71,7 +71,7 @@ impl Shared {
     pub(super) fn expel_if_due(&mut self, worker: WorkerId) -> Option<Vec<EndedLease>> {
         let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
         let is_due = self.config.expel_after.is_some_and(|most| strikes >= most || mismatches >= MAX_MISMATCHES);
-        (is_due && self.roster.present().contains(worker)).then(|| {
+        (is_due && self.roster.present.contains(worker)).then(|| {
             self.effects.push(Effect::Expel { worker, strikes, mismatches });
             self.lose(worker)
         })

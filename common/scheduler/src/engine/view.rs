@@ -43,7 +43,7 @@ impl IterationView<'_> {
     /// Returns a worker's activity.
     #[inline]
     pub fn activity(&self, worker: WorkerId) -> Activity {
-        if self.roster.leaving().contains(worker) {
+        if self.roster.leaving.contains(worker) {
             return Activity::Away;
         }
         let mut leases = self.leases.of(worker).map(|(lease, _)| lease);

@@ -28,7 +28,7 @@ impl Between {
         if let Some(ahead) = shared.ahead.take() {
             return Some(Phase::Collecting(ahead));
         }
-        let present = shared.roster.present().len();
+        let present = shared.roster.present.len();
         let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
         if present < needed {
             shared.wait(WaitReason::Workers { present, needed });

@@ -62,7 +62,7 @@ mod tests {
         roster.add(worker(number));
         let inherited = roster.inherit(now_s, worker(number), machine);
         roster.join(now_s, worker(number), machine);
-        assert_eq!(roster.fit().contains(worker(number)), inherited.is_none());
+        assert_eq!(roster.fit.contains(worker(number)), inherited.is_none());
         inherited.map(|(rest_s, _)| rest_s)
     }
 
@@ -87,7 +87,7 @@ mod tests {
         roster.leave(worker(2));
         assert_eq!(join(&mut roster, 30.0, 3, MACHINE), None, "the rest is over");
         assert_eq!(roster.strike(30.0, worker(3), 0.5, 1.0), Some((40.0, 3)));
-        roster.computed(worker(3));
+        roster.proven.insert(worker(3));
         roster.forgive(worker(3));
         assert_eq!(roster.strike(99.0, worker(3), 0.5, 1.0), Some((10.0, 1)), "a result proves that it is sound");
     }

@@ -51,5 +51,5 @@ fn who_has_something_to_do_is_not_idle() {
     roster.stepped(worker(2));
     roster.release(worker(2));
     roster.leave(worker(3));
-    assert_eq!((roster.idle(false), roster.present().len()), (vec![worker(2)], 2));
+    assert_eq!((roster.idle(false), roster.present.len()), (vec![worker(2)], 2));
 }

@@ -232,7 +232,7 @@ impl Collecting {
                 self.dispute(shared, tasks);
             } else {
                 if is_waiting {
-                    let present = shared.roster.present().len();
+                    let present = shared.roster.present.len();
                     shared.wait(WaitReason::Workers { present, needed: present + 1 });
                 }
                 break;
@@ -251,20 +251,20 @@ impl Collecting {
         let counts = roster.counts();
         // A worker that rests because others contradict it is taken to be correct: otherwise a byzantine worker could
         // silence it.
-        let are_all_failing = roster.present().iter().filter(&counts).all(|worker| roster.is_failing(worker));
+        let are_all_failing = roster.present.iter().filter(&counts).all(|worker| roster.is_failing(worker));
         let is_sound = |worker: &WorkerId| counts(worker) && (are_all_failing || !roster.is_failing(*worker));
         // Workers that have answered count: otherwise two workers of one machine could outvote one that has failed since.
         let answered = check.results.iter().map(|result| result.worker);
-        let mut machines = roster.present().iter().filter(is_sound).chain(answered).map(machine);
+        let mut machines = roster.present.iter().filter(is_sound).chain(answered).map(machine);
         let is_alone = machines.next().is_none_or(|first| machines.all(|other| other == first));
         let is_same = |a: WorkerId, b: WorkerId| a == b || !is_alone && machine(a) == machine(b);
         let is_new = |worker: &WorkerId| !check.involved().any(|involved| is_same(involved, *worker));
         let has_failed = |worker: &WorkerId| check.blame.workers.contains(worker);
         let rests = |worker: &WorkerId| available.binary_search(worker).is_err();
         let rank = |worker: &WorkerId| (has_failed(worker), rests(worker), !is_sound(worker));
-        let best = roster.present().iter().filter(is_new).map(|worker| rank(&worker)).min()?;
+        let best = roster.present.iter().filter(is_new).map(|worker| rank(&worker)).min()?;
         let is_best = |worker: &WorkerId| is_new(worker) && rank(worker) == best;
-        let workers: Vec<WorkerId> = roster.present().iter().filter(is_best).collect();
+        let workers: Vec<WorkerId> = roster.present.iter().filter(is_best).collect();
         let expected_s = shared.expected_s(&workers);
         let ends_s = |i: usize| (self.needed_tasks(shared, workers[i]) + tasks.count) as f64 * expected_s[i];
         // Of equal workers, the next one after the first holder is chosen, so that equal workers check each other in a circle.

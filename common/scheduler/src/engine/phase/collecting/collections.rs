@@ -69,7 +69,7 @@ impl Collecting {
     /// Asks the workers for their sums, if there is nothing left to hand out, and leaving workers in any case.
     pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
         let is_left = self.has_more() || self.mode.races;
-        let leaving = shared.roster.leaving();
+        let leaving = &shared.roster.leaving;
         if self.collections.unasked.is_empty() || is_left && leaving.is_empty() {
             return;
         }

@@ -170,7 +170,7 @@ impl Collecting {
 
     /// Gives the next task, if there is one, to a worker that has nothing to do.
     fn assign_next(&mut self, shared: &mut Shared, worker: WorkerId) {
-        if shared.roster.present().contains(worker)
+        if shared.roster.present.contains(worker)
             && let Some(tasks) = self.mode.next(shared.roster.fuses[worker.slot()])
         {
             self.assign(shared, worker, tasks, None);

@@ -50,7 +50,7 @@ impl Collecting {
         }
         let nobody_computes = shared.leases.is_empty();
         let may_begin = |worker: WorkerId| {
-            let is_busy = || shared.roster.fit().contains(worker) && self.needed_tasks(shared, worker) > 0;
+            let is_busy = || shared.roster.fit.contains(worker) && self.needed_tasks(shared, worker) > 0;
             shared.roster.may_begin(worker, nobody_computes) || is_busy()
         };
         let able = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
@@ -64,7 +64,7 @@ impl Collecting {
 
     fn stop_probe(&mut self, shared: &mut Shared, worker: WorkerId) {
         self.cancel_unneeded(shared, worker);
-        if shared.roster.present().contains(worker) && shared.leases.is_free(worker) {
+        if shared.roster.present.contains(worker) && shared.leases.is_free(worker) {
             shared.roster.release(worker);
         }
     }
@@ -115,7 +115,7 @@ impl Collecting {
         // Workers of the iteration before take tasks once they have done theirs.
         let are_others_busy = shared.config.takes_local_steps && !shared.leases.is_empty();
         // If no worker is present, the policy decides on the one that joins next.
-        if shared.roster.present().is_empty() || are_others_busy || self.employed.workers().iter().any(computes) {
+        if shared.roster.present.is_empty() || are_others_busy || self.employed.workers().iter().any(computes) {
             return Flow::Continue(());
         }
         let Some(pool) = self.mode.pool() else { return Flow::Continue(()) };

@@ -175,7 +175,7 @@ impl Collecting {
         if let Some(reason) = self.orphans.iter().find_map(reason_to_abort) {
             return Flow::Break(CollectingEnd::Abort(reason));
         }
-        if shared.roster.present().is_empty() {
+        if shared.roster.present.is_empty() {
             shared.wait(WaitReason::Workers { present: 0, needed: 1 });
             return Flow::Continue(());
         }
@@ -261,8 +261,8 @@ impl Shared {
         let Some(blame) = blame else { return available.to_vec() };
         let is_new = |worker: &WorkerId| !blame.workers.contains(worker);
         let (proven, others): (Vec<WorkerId>, Vec<WorkerId>) =
-            available.iter().copied().filter(is_new).partition(|worker| self.roster.proven().contains(*worker));
-        let resting = || self.roster.present().iter().filter(is_new).collect();
+            available.iter().copied().filter(is_new).partition(|worker| self.roster.proven.contains(*worker));
+        let resting = || self.roster.present.iter().filter(is_new).collect();
         let fit = if proven.is_empty() { others } else { proven };
         let new: Vec<WorkerId> = if fit.is_empty() { resting() } else { fit };
         if !new.is_empty() {
