@@ -6,24 +6,21 @@
 //! # Layout
 //! - `ids`: [`WorkerId`], [`MachineId`], [`Iteration`], [`LeaseId`], [`CollectionId`], [`VectorId`]
 //! - `tasks`: [`TaskRange`], [`TaskRanges`], [`Lease`], [`TaskOutcome`]
-//! - `format`: [`WireFormat`], the representation of vectors on the wire, and the size of their chunks
-//! - `exchange`: [`ExchangeChoice`], the way in which workers exchange vectors
-//! - `squares`: [`GradientSquares`], from which follows how noisy gradients are
+//! - `vectors`: [`WireFormat`], their representation on the wire, and the size of their chunks; [`ExchangeChoice`], the way in which
+//!   workers exchange them; [`GradientSquares`], from which follows how noisy gradients are
 //! - `time`: [`Time`], which can be sorted
 //! - `text`: values as text, suggestions for unknown names, and limits of a problem's own metrics
 
-mod exchange;
-mod format;
 mod ids;
-mod squares;
 mod tasks;
 mod text;
 mod time;
+mod vectors;
 
-pub use exchange::{ExchangeChoice, MAX_SHARDS};
-pub use format::{CHUNK_VALUES, DIFFERENCE_BITS, MAX_SHIFTED_BLOCKS, WireFormat};
 pub use ids::{CollectionId, Iteration, LeaseId, MachineId, VectorId, WorkerId};
-pub use squares::GradientSquares;
 pub use tasks::{Lease, MAX_LEASE_TASKS, TaskOutcome, TaskRange, TaskRanges};
 pub use text::{MAX_METRIC_NAME_BYTES, MAX_METRICS, NameError, did_you_mean, nearest, seconds};
 pub use time::Time;
+pub use vectors::{
+    CHUNK_VALUES, DIFFERENCE_BITS, ExchangeChoice, GradientSquares, MAX_SHARDS, MAX_SHIFTED_BLOCKS, WireFormat,
+};

@@ -44,7 +44,7 @@ fn network(links: Option<&LinksSpec>) -> String {
     };
     let head = head_link.as_ref().map_or(String::new(), |rate| format!(" (the coordinator's {rate})"));
     let away = round_trip.as_ref().map_or(String::new(), |time| format!(", round trips of {time}"));
-    format!("links of {link}{head}{away}, a model of {model_bytes}, --wire {}", wire.name())
+    format!("links of {link}{head}{away}, a model of {model_bytes}, --wire {wire}")
 }
 
 fn machines(Answer { plan, .. }: &Answer) -> Table {
