@@ -24,7 +24,7 @@ use worker_law::{KINDS, LawKind};
 pub(crate) const LONGEST: f64 = 1e100;
 
 /// The reason why a time law is refused.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum LawError {
     /// The text does not parse, or a parameter is out of range.
     #[error("time law {0}")]
