@@ -1,5 +1,7 @@
 //! Arithmetic expressions in a worker's number `i` and the number of workers `n`.
 
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
 use super::LawError;
 use super::parser::Parser;
 
@@ -9,19 +11,11 @@ pub(super) enum Expression {
     Number(f64),
     Worker,
     Workers,
-    Negative(Box<Expression>),
-    Sqrt(Box<Expression>),
-    Ln(Box<Expression>),
+    Unary(fn(f64) -> f64, Box<Expression>),
     Binary(Operator, Box<Expression>, Box<Expression>),
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Operator {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-}
+type Operator = fn(f64, f64) -> f64;
 
 /// The most numbers, letters, signs and parentheses of an expression: more than any law needs. Parsing, evaluating and dropping it
 /// recurse at most this deep, which every stack can hold.
@@ -33,18 +27,8 @@ impl Expression {
             Self::Number(number) => *number,
             Self::Worker => i,
             Self::Workers => n,
-            Self::Negative(inner) => -inner.evaluate(i, n),
-            Self::Sqrt(inner) => inner.evaluate(i, n).sqrt(),
-            Self::Ln(inner) => inner.evaluate(i, n).ln(),
-            Self::Binary(operator, left, right) => {
-                let (left, right) = (left.evaluate(i, n), right.evaluate(i, n));
-                match operator {
-                    Operator::Add => left + right,
-                    Operator::Subtract => left - right,
-                    Operator::Multiply => left * right,
-                    Operator::Divide => left / right,
-                }
-            }
+            Self::Unary(function, inner) => function(inner.evaluate(i, n)),
+            Self::Binary(operator, left, right) => operator(left.evaluate(i, n), right.evaluate(i, n)),
         }
     }
 
@@ -54,11 +38,11 @@ impl Expression {
 }
 
 fn sum(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
-    chain(parser, terms, product, &[('+', Operator::Add), ('-', Operator::Subtract)])
+    chain(parser, terms, product, &[('+', f64::add), ('-', f64::sub)])
 }
 
 fn product(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
-    chain(parser, terms, factor, &[('*', Operator::Multiply), ('/', Operator::Divide)])
+    chain(parser, terms, factor, &[('*', f64::mul), ('/', f64::div)])
 }
 
 /// Parses operands of one precedence level, combined from the left.
@@ -78,7 +62,7 @@ fn chain(
 fn factor(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
     *terms = terms.checked_sub(1).ok_or_else(|| parser.error("an expression of fewer terms"))?;
     if parser.accept('-') {
-        return Ok(Expression::Negative(Box::new(factor(parser, terms)?)));
+        return Ok(Expression::Unary(f64::neg, Box::new(factor(parser, terms)?)));
     }
     if parser.accept('(') {
         return closed(parser, terms);
@@ -92,8 +76,8 @@ fn factor(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawErr
         "n" => Ok(Expression::Workers),
         function @ ("sqrt" | "ln") => {
             parser.expect('(')?;
-            let inner = Box::new(closed(parser, terms)?);
-            Ok(if function == "sqrt" { Expression::Sqrt(inner) } else { Expression::Ln(inner) })
+            let function = if function == "sqrt" { f64::sqrt } else { f64::ln };
+            Ok(Expression::Unary(function, Box::new(closed(parser, terms)?)))
         }
         _ => Err(parser.error_at(start, "a number, i, n, sqrt(…), ln(…) or '('")),
     }
