@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{CollectionId, Iteration, LeaseId};
 
 /// Consecutive task indices of one iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TaskRange {
     /// The first task index.

@@ -300,14 +300,13 @@ impl Engine {
     fn failed(&mut self, worker: WorkerId, ended: EndedLease) {
         let Some(ended) = self.shared.recompute_ahead(worker, ended, true) else { return self.expel_if_due(worker) };
         match &mut self.phase {
-            Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended)),
-            Phase::Committing(committing) => {
-                committing.failed(&self.shared, worker, ended.lease.tasks);
-                self.shared.expel_if_due(worker);
+            Phase::Collecting(_) => {
+                return self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended));
             }
-            Phase::Between(_) => drop(self.shared.expel_if_due(worker)),
-            Phase::Over { .. } => {}
+            Phase::Committing(committing) => committing.failed(&self.shared, worker, ended.lease.tasks),
+            Phase::Between(_) | Phase::Over { .. } => {}
         }
+        self.expel_if_due(worker);
     }
 
     fn delivered(&mut self, worker: WorkerId, collection: CollectionId) {

@@ -19,7 +19,7 @@ use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 /// each of them keeps a gradient in memory.
 const MAX_RESULTS: usize = 5;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Check {
     tasks: TaskRange,
     held: SmallVec<[(WorkerId, LeaseId); 2]>,
@@ -80,14 +80,7 @@ impl Collecting {
             self.assign(shared, worker, tasks, blame);
             return;
         }
-        let check = Check {
-            tasks,
-            held: SmallVec::new(),
-            results: SmallVec::new(),
-            differing: 0,
-            is_comparing: false,
-            blame: blame.map(|blame| *blame).unwrap_or_default(),
-        };
+        let check = Check { tasks, blame: blame.map(|blame| *blame).unwrap_or_default(), ..Check::default() };
         self.checks.insert(tasks.first, check);
         self.ask_for_check(shared, worker, tasks);
     }
