@@ -17,7 +17,6 @@ pub(crate) const UTILIZATION: f64 = 0.9;
 /// The number of rounds whose medians count: up to two of them may be unlike the others, such as those in which a worker was lost.
 const REMEMBERED: usize = 5;
 
-/// What was measured of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_field_names, reason = "units come last")]
@@ -42,7 +41,6 @@ impl RoundTimes {
         self.0.push_front(measured);
     }
 
-    /// Returns the medians, if anything was measured.
     pub(crate) fn medians(&self) -> Option<RoundTime> {
         let median = |of: fn(&RoundTime) -> f64| {
             let mut all: Vec<f64> = self.0.iter().map(of).collect();
@@ -61,7 +59,6 @@ impl RoundTimes {
         Some(tasks_per_s * (exchange_s * UTILIZATION / (1.0 - UTILIZATION)).max(beside_s / ahead))
     }
 
-    /// Returns whether these can have been measured.
     pub(crate) fn is_valid(&self) -> bool {
         let is_time = |value: f64| (0.0..=MOST).contains(&value);
         let are_times = |of: &RoundTime| [of.tasks_per_s, of.exchange_s, of.beside_s].into_iter().all(is_time);

@@ -14,9 +14,7 @@ pub(crate) enum Appointment {
     StepEnd(u64),
     /// The wait of the next iteration, as requested by the observer, ends.
     WaitEnd,
-    /// Two results are compared.
     Compared(Event),
-    /// The coordinator starts again.
     Restart,
 }
 

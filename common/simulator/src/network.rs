@@ -6,9 +6,7 @@ use ata_types::{CollectionId, Lease, LeaseId, MachineId, WorkerId};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// The range of delays of most messages, in seconds.
 const DELAY_S: std::ops::Range<f64> = 0.001..0.02;
-/// The range of delays of straggling messages, in seconds.
 const STRAGGLER_DELAY_S: std::ops::Range<f64> = 0.001..4.0;
 
 /// The name of a session, which is unique even across crashes of the coordinator.

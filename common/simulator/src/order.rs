@@ -57,7 +57,6 @@ impl Orders {
         self.open.take_if(|order| order.collected.iter().any(|(_, collected)| collected == lease));
     }
 
-    /// Takes the order of this number, if it is still open.
     pub(crate) fn take(&mut self, number: u64) -> Option<Order> {
         let order = self.open.take_if(|order| order.number == number)?;
         for collection in &order.collections {

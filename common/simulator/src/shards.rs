@@ -48,7 +48,6 @@ impl ShardExchange {
         self.members.iter().any(|(member, _)| *member == worker)
     }
 
-    /// Records that a member has computed its part.
     pub(crate) fn compute(&mut self, now: f64, part: VectorPart) {
         self.computed.push(part);
         if self.computed.len() == self.members.len() {

@@ -36,7 +36,6 @@ impl OracleTimes {
         Self(Arc::new(Mutex::new(TruthState { times, speeds: Vec::new(), ahead: Vec::new() })))
     }
 
-    /// Returns the times, if there is no other clone.
     fn into_times(self) -> Result<LawTimes, Self> {
         let alone = Arc::try_unwrap(self.0).map_err(Self)?;
         Ok(alone.into_inner().unwrap_or_else(PoisonError::into_inner).times)

@@ -85,7 +85,6 @@ impl FromStr for ExchangeChoice {
     }
 }
 
-/// Returns the value of this name.
 fn named<T: Copy + fmt::Display>(all: &[T], text: &str, expected: &'static str) -> Result<T, NameError> {
     let found = all.iter().copied().find(|value| value.to_string() == text);
     found.ok_or_else(|| NameError { text: text.into(), expected })

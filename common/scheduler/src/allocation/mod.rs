@@ -35,7 +35,6 @@ fn share_equally(allocation: &mut [u64], among: &mut [usize], budget: u64, rng: 
     add_one_to_random(allocation, among, (budget % among.len() as u64) as usize, rng);
 }
 
-/// Adds one task to each of `amount` workers drawn uniformly at random from `candidates`.
 fn add_one_to_random(allocation: &mut [u64], candidates: &mut [usize], amount: usize, rng: &mut impl Rng) {
     let (chosen, _) = candidates.partial_shuffle(rng, amount);
     for &mut worker in chosen {

@@ -44,7 +44,6 @@ impl Engine {
 }
 
 impl Shared {
-    /// Returns whether an iteration is the one ahead.
     pub(super) fn is_ahead(&self, iteration: Iteration) -> bool {
         self.ahead.as_ref().is_some_and(|ahead| ahead.number == iteration)
     }
@@ -85,7 +84,6 @@ impl Shared {
         lost
     }
 
-    /// Gives up the iteration ahead, if there is one.
     pub(super) fn give_up_ahead(&mut self) {
         let Some(ahead) = self.ahead.take() else { return };
         for result in ahead.results() {

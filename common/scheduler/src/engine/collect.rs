@@ -152,7 +152,6 @@ impl Mode {
         shares
     }
 
-    /// Returns whether the step can use a result for these tasks.
     pub(super) fn wants(&self, tasks: TaskRange) -> bool {
         match &self.wanted {
             Wanted::First { end, .. } => tasks.first < *end,

@@ -53,7 +53,6 @@ impl EngineConfig {
         if self.choice.is_some() { applied } else { next.since(Iteration::FIRST).saturating_mul(self.budget) }
     }
 
-    /// Returns whether no iteration follows that number of tasks.
     pub(super) fn is_over(&self, position: u64) -> bool {
         position >= self.iterations.saturating_mul(self.budget)
     }
@@ -146,7 +145,6 @@ impl FinishReason {
 }
 
 impl Limits {
-    /// Returns the first limit that is reached, if any.
     pub(super) fn reached(&self, runtime_s: f64, ledger: &Ledger, outcome: &StepOutcome) -> Option<FinishReason> {
         let over = |value: f64, limit: Option<f64>| limit.is_some_and(|limit| value >= limit);
         let good = matches!((outcome.loss, self.target_loss), (Some(loss), Some(target)) if loss <= target);

@@ -15,7 +15,6 @@ pub(super) struct Downloads {
 }
 
 impl Downloads {
-    /// Records that one more worker receives the parameters of an iteration.
     pub(super) fn add(&mut self, iteration: Iteration) {
         if self.iteration != iteration {
             *self = Self { iteration, ..Self::default() };

@@ -52,7 +52,6 @@ pub(super) struct FailureStreak {
     last_s: f64,
     /// Whether the workers reported for all of them that the tasks are to blame.
     is_uncomputable: bool,
-    /// The time until which nothing is handed out.
     pub(super) paused_until_s: Option<f64>,
 }
 

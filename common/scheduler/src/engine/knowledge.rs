@@ -32,7 +32,6 @@ impl Shared {
         (!present.is_empty()).then(|| present.iter().map(|worker| mean(worker.slot())).collect()).flatten()
     }
 
-    /// Takes back the number of tasks that was chosen last.
     pub(super) fn revert_tasks(&mut self) {
         if let Some(count) = &mut self.task_count {
             count.revert();

@@ -37,7 +37,6 @@ pub(super) fn longest_busy_s<'a>(results: impl IntoIterator<Item = &'a AcceptedR
     of_workers.into_values().fold(0.0, f64::max)
 }
 
-/// A lease that its worker no longer holds.
 #[derive(Debug)]
 pub(super) struct EndedLease {
     pub(super) lease: Lease,
@@ -75,7 +74,6 @@ struct Deadline {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     queues: Vec<LeaseQueue>,
-    /// The number of leases that are held.
     pub(super) len: usize,
     /// The deadlines, earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
@@ -97,12 +95,10 @@ impl Leases {
         self.len == 0
     }
 
-    /// Returns whether a worker holds no lease.
     pub(super) fn is_free(&self, worker: WorkerId) -> bool {
         self.of(worker).next().is_none()
     }
 
-    /// Returns the leases of a worker, in order.
     pub(super) fn of(&self, worker: WorkerId) -> impl Iterator<Item = (&Lease, Option<&Blame>)> + '_ {
         let leases = self.queues.get(worker.slot()).map(|queue| &queue.leases);
         leases.into_iter().flatten().map(|(lease, blame)| (lease, blame.as_deref()))

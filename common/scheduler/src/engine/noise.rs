@@ -72,7 +72,6 @@ impl NoiseScale {
         is_known.then(|| (variance / square).max(0.0))
     }
 
-    /// Returns whether steps can have led to this.
     pub(super) fn is_valid(&self) -> bool {
         let Self { variance, square, changes, last, weight, weight_squares } = *self;
         let most = 1.0 / WEIGHT + 1.0;

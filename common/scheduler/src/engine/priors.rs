@@ -30,7 +30,6 @@ impl Prior {
         self.own.plus(&self.earlier)
     }
 
-    /// Returns whether this run's observations are too unlikely under the prior.
     fn is_contradicted(&self) -> bool {
         let (Some(mean_s), Some(earlier_s)) = (self.own.mean_s(), self.earlier.mean_s()) else { return false };
         let variance_s2 = (self.earlier.squares_s2 / self.earlier.observed as f64 - earlier_s * earlier_s).max(0.0);
@@ -87,7 +86,6 @@ impl Priors {
         while self.heard.pop_if(|heard| !*heard).is_some() {}
     }
 
-    /// Returns whether these can be the priors of this many workers.
     pub(super) fn is_valid(&self, workers: usize) -> bool {
         let possible = |prior: &Prior| prior.earlier.is_valid() && prior.own.is_valid();
         self.known.len() <= workers && self.known.iter().flatten().all(possible)

@@ -106,7 +106,6 @@ impl Roster {
         self.idle.contains(worker)
     }
 
-    /// Returns the machine that a worker runs on, or ran on last.
     pub(super) fn machine_of(&self, worker: WorkerId) -> MachineId {
         self.members[worker.slot()].machine
     }
@@ -157,13 +156,11 @@ impl Roster {
         self.available = None;
     }
 
-    /// Lets a worker leave that has still something to deliver.
     pub(super) fn begin_to_leave(&mut self, worker: WorkerId) {
         self.leave(worker);
         self.leaving.insert(worker);
     }
 
-    /// Forgets an absent worker's past.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.forgive(worker);
         self.proven.remove(worker);
@@ -183,7 +180,6 @@ impl Roster {
         }
     }
 
-    /// Counts a worker's result that waits for an asynchronous step.
     pub(super) fn await_step(&mut self, worker: WorkerId) {
         self.members[worker.slot()].waiting += 1;
     }
@@ -194,7 +190,6 @@ impl Roster {
         *waiting = waiting.saturating_sub(1);
     }
 
-    /// Returns whether a worker has the parameters of an iteration, or gets them without waiting for a lease.
     pub(super) fn has_parameters(&self, worker: WorkerId, iteration: Iteration) -> bool {
         self.members[worker.slot()].parameters == iteration
     }
@@ -249,7 +244,6 @@ impl Roster {
         *count = count.saturating_add(1);
     }
 
-    /// Makes a worker rest because its result differed from another worker's.
     pub(super) fn contested(&mut self, worker: WorkerId) {
         self.members[worker.slot()].strikes.contested = true;
     }

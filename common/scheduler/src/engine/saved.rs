@@ -13,7 +13,6 @@ use crate::policy::{Policy, PolicyState};
 use crate::statistics::WorkerStatistics;
 use ata_types::{Iteration, WorkerId};
 
-/// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 3;
 
 /// The last iteration or lease of any state that is not damaged.
@@ -41,7 +40,6 @@ pub struct SavedEngine {
     /// How noisy gradients are, if that is measured.
     #[serde(default, skip_serializing_if = "is_unknown")]
     noise: NoiseScale,
-    /// The number of tasks, if the engine chooses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task_count: Option<TaskCount>,
     policy: String,

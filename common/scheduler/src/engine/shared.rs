@@ -28,7 +28,6 @@ const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
 const MAX_DOUBLINGS: u32 = 16;
 
-/// Work that enters no step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waste {
     pub(super) tasks: u64,
@@ -57,7 +56,6 @@ pub(super) struct Shared {
     pub(super) task_count: Option<TaskCount>,
     /// The iteration after the current one, if it is local steps that have begun.
     pub(super) ahead: Option<Box<Collecting>>,
-    /// The waste of the iteration that is committed next.
     pub(super) waste: Waste,
     /// The number of results that arrived for the iteration that is committed next.
     pub(super) results: u64,
@@ -214,13 +212,11 @@ impl Shared {
         Some(EndedLease { lease: result.lease, blame: None, elapsed_s: Some(result.busy_s) })
     }
 
-    /// Ends the lease of a result that enters no step, with `outcome`.
     pub(super) fn discard(&mut self, result: &AcceptedResult, outcome: TaskOutcome) {
         self.effects.push(result.end(outcome));
         self.waste.add(result.lease.tasks.count, result.busy_s);
     }
 
-    /// Accepts a worker's report that a lease is done.
     pub(super) fn accept(
         &mut self,
         worker: WorkerId,
@@ -267,7 +263,6 @@ impl Shared {
         Some(result)
     }
 
-    /// Keeps a result of an asynchronous run until its step.
     pub(super) fn await_step(&mut self, result: AcceptedResult) {
         self.failures.end();
         self.arrivals.push_back(result);

@@ -92,7 +92,6 @@ impl RateScaling {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskCount {
-    /// The number that was chosen last.
     tasks: u64,
     /// The number of iterations since it changed, if it follows the goodput. The first change may come as soon as the noise is known.
     kept: u64,
@@ -105,7 +104,6 @@ pub(super) struct TaskCount {
     computed: Option<ComputedTasks>,
 }
 
-/// What is known of an iteration once its tasks are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ComputedTasks {
     tasks: u64,
@@ -115,7 +113,6 @@ struct ComputedTasks {
 }
 
 impl TaskCount {
-    /// Begins with so many tasks.
     pub(super) fn new(tasks: u64) -> Self {
         Self { tasks, kept: KEPT, before: None, measured: RoundTimes::default(), computed: None }
     }
@@ -180,13 +177,11 @@ impl TaskCount {
         self.tasks = self.before.take().unwrap_or(self.tasks);
     }
 
-    /// Returns whether an engine can have saved this.
     pub(super) fn is_valid(&self) -> bool {
         self.tasks >= 1 && self.measured.is_valid()
     }
 }
 
-/// Returns the number of tasks of an iteration on a path.
 fn on_path(path: &[(u64, u64)], iteration: Iteration) -> Option<u64> {
     let mut left = iteration.since(Iteration::FIRST);
     let reached = path.iter().find(|(_, iterations)| {

@@ -4,13 +4,6 @@
 //! all wait for the last. There are no leases, no lost tasks and no clock, so there is no [`Engine`](crate::Engine), only a
 //! policy, its statistics and its seed. An engine that collects whole shares makes the same decisions for the same times.
 //! Workers are numbered from 0 here, as ranks are.
-//!
-//! # Layout
-//! - this file: the loop's two calls, [`Lockstep::next`] and [`Lockstep::observe`], and workers that join and leave
-//! - `growth`: a limit on the growth of shares
-//! - `probes`: a policy's probes, which cannot be cancelled here
-//! - `rounds`: the number of tasks of an iteration, if it is a round of local steps
-//! - `saved`: the state that outlives the process
 
 mod growth;
 mod probes;
@@ -75,7 +68,6 @@ pub struct Lockstep {
     statistics: Vec<WorkerStatistics>,
     reports: Vec<TimedShare>,
     probes: ProbeBudget,
-    /// The limit on the growth of shares, if there is one.
     growth: Option<Growth>,
     /// The choice of the budget, if iterations are rounds.
     rounds: Option<Rounds>,
@@ -240,7 +232,6 @@ impl Lockstep {
         Ok(())
     }
 
-    /// Returns the worker with this number, from 0.
     fn known(&self, worker: usize) -> Result<WorkerId, LockstepError> {
         let known = self.slots;
         demand(worker < known, || format!("worker {worker} is unknown: there are {known} workers, numbered from 0"))?;

@@ -11,7 +11,6 @@ use crate::policy::PolicyState;
 use crate::statistics::WorkerStatistics;
 use ata_types::Iteration;
 
-/// The version of [`SavedLockstep`] that this release writes and reads.
 const VERSION: u32 = 1;
 
 /// What is known about the workers, and the iteration that comes next. The set of present workers is not part of it.

@@ -16,14 +16,12 @@ pub(super) struct Completion {
     pub(super) ending: CompletionKind,
 }
 
-/// The way in which a lease will end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CompletionKind {
     /// One task, as in most leases, or one batch ends after this time.
     One(Time),
     /// Several tasks end, whose times are stored at this index.
     Several(u32),
-    /// The lease fails.
     Failure,
 }
 

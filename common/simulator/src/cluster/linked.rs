@@ -48,8 +48,12 @@ pub(crate) struct LinkedCluster<'a, T> {
 }
 
 enum LinkMessage {
-    /// A worker's report on a lease.
-    Report { worker: WorkerId, lease: LeaseId, busy: Option<Vec<f64>>, waited: f64 },
+    Report {
+        worker: WorkerId,
+        lease: LeaseId,
+        busy: Option<Vec<f64>>,
+        waited: f64,
+    },
     /// The beginning of a vector.
     Vector(VectorPart),
 }
@@ -182,7 +186,6 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         Some((at, Occurrence::Delivered(worker, collection)))
     }
 
-    /// Drops everything that a worker has.
     fn clear(&mut self, now: f64, worker: WorkerId) {
         if self.shards.as_ref().is_some_and(|shards| shards.has_member(worker) && !shards.is_delivered()) {
             self.give_up_shards(now, worker);

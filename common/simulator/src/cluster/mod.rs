@@ -1,11 +1,4 @@
 //! The driver's interface to its workers.
-//!
-//! # Layout
-//! - here: [`Cluster`]
-//! - `workers`: [`VirtualWorkers`], which compute; by themselves, a cluster within reach
-//! - `completions`: their pending results
-//! - `linked`: [`LinkedCluster`], the same workers over links
-//! - `remote`: [`RemoteCluster`], the same workers across a network
 
 mod completions;
 mod linked;
@@ -42,7 +35,6 @@ pub(crate) trait Cluster {
     /// Returns the current mean time of a worker's tasks, given the laws' means.
     fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64;
 
-    /// Returns whether a worker computes a lease as one batch.
     fn fuses(&self, worker: WorkerId) -> bool;
 
     /// Gives a worker a lease, and asks it for the lease's own collection, if there is one.
@@ -82,10 +74,8 @@ pub(crate) trait Cluster {
     /// Reacts after all effects are carried out.
     fn settle(&mut self, now: f64);
 
-    /// Returns the time of the next occurrence.
     fn next_at(&mut self) -> Option<f64>;
 
-    /// Returns the next occurrence and its time.
     fn pop(&mut self, engine: &Engine, observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)>;
 
     /// Crashes the coordinator; returns whether that is possible.
@@ -99,11 +89,8 @@ pub(crate) trait Cluster {
 
 /// Something that happens to the coordinator.
 pub(crate) enum Occurrence<'a> {
-    /// A worker reports on a lease.
     Report(WorkerId, LeaseId, Report<'a>),
-    /// A worker's collection arrived.
     Delivered(WorkerId, CollectionId),
-    /// A worker joins.
     Joined(WorkerId, MachineId),
     /// Another event of the engine.
     Event(Event),

@@ -130,7 +130,6 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         }
     }
 
-    /// Lets a process send a heartbeat, or ask for a session.
     fn tick(&mut self, now: f64, worker: WorkerId, number: u64) {
         let process = &mut self.processes[worker.slot()];
         if process.number != Some(number) {
@@ -191,7 +190,6 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         true
     }
 
-    /// Stops a worker from computing some jobs.
     fn discard(&mut self, now: f64, worker: WorkerId, jobs: &[LeaseId]) {
         for job in jobs {
             self.processes[worker.slot()].jobs.remove(job);

@@ -41,11 +41,9 @@ struct VirtualWorker {
     /// The worker from whose law it draws.
     law: WorkerId,
     health: Health,
-    /// Whether the worker computes a lease as one batch.
     fuses: bool,
     /// The number of times that it was interrupted: earlier results are void.
     interrupts: u32,
-    /// The number of leases that it holds.
     held: u32,
 }
 
@@ -133,7 +131,6 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.workers[worker.slot()].free_at -= spared;
     }
 
-    /// Records that a worker no longer computes a lease.
     fn release(&mut self, worker: WorkerId) {
         self.workers[worker.slot()].held -= 1;
         self.assigned -= 1;

@@ -68,7 +68,6 @@ impl<'a> Parser<'a> {
         Ok(Some(number))
     }
 
-    /// Returns an error about what was expected at the current position.
     pub(super) fn error(&mut self, expected: &str) -> LawError {
         let position = self.position();
         self.error_at(position, expected)

@@ -6,7 +6,6 @@ use rand_distr::{Distribution, Exp1, Gamma, LogNormal, StandardNormal, Uniform, 
 use super::trace::Trace;
 use super::{LONGEST, LawError};
 
-/// A law's name and the names of its parameters.
 #[derive(Debug)]
 pub(super) struct LawKind {
     pub(super) name: &'static str,
@@ -159,7 +158,6 @@ impl WorkerLaw {
     }
 }
 
-/// The description of a valid time.
 const POSITIVE: &str = "a positive number of at most 1e100";
 
 fn is_time(value: f64) -> bool {

@@ -66,7 +66,6 @@ impl Committing {
         }
     }
 
-    /// Returns the number of batches in which the tasks were computed.
     fn batches(&self, shared: &Shared) -> u64 {
         let of = |result: &AcceptedResult| {
             if shared.roster.fuses[result.worker.slot()] { 1 } else { result.lease.tasks.count }

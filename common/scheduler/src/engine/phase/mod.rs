@@ -20,9 +20,7 @@ use super::{AbortReason, Effect, FinishReason, Shared};
 use ata_types::Iteration;
 
 pub(super) enum Phase {
-    /// The run is before its first iteration, or between two.
     Between(Between),
-    /// Tasks are assigned, and results awaited.
     Collecting(Box<Collecting>),
     Committing(Committing),
     /// The run is finished or aborted, and can still be saved and continued.

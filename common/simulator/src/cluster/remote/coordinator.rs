@@ -110,7 +110,6 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
         (true, Occurrence::Joined(worker, machine))
     }
 
-    /// Closes a session that has been silent for too long.
     pub(super) fn check_silence(&mut self, now: f64, worker: WorkerId, session: VirtualSession) -> Occurrence<'static> {
         let sessions = &mut self.coordinator.sessions;
         let Some(open) = sessions.get(&worker).filter(|open| open.name == session) else {

@@ -27,7 +27,6 @@ pub(super) struct Check {
     results: SmallVec<[AcceptedResult; 2]>,
     /// The number of pairs of results that were found to differ, in the order of [`pair`].
     differing: usize,
-    /// Whether the next pair is being compared.
     is_comparing: bool,
     blame: Blame,
 }
@@ -58,7 +57,6 @@ impl Check {
         answered.chain(self.held.iter().map(|(holder, _)| *holder))
     }
 
-    /// Returns the collections to compare next, if both are there.
     fn next_pair(&self) -> Option<(CollectionId, CollectionId)> {
         let (earlier, later) = pair(self.differing);
         Some((self.results.get(earlier)?.lease.own?, self.results.get(later)?.lease.own?))

@@ -168,7 +168,6 @@ impl Collecting {
         self.collections.blame.attempts > 0
     }
 
-    /// Returns the results that the step has so far.
     pub(in crate::engine) fn results(&self) -> impl Iterator<Item = &AcceptedResult> {
         self.collections.kept.iter().map(|kept| &kept.result)
     }

@@ -1,10 +1,4 @@
 //! The phase in which tasks are assigned and results are awaited, until the step has all that it needs.
-//!
-//! # Layout
-//! - `collections`: gradients that workers keep until their sum is collected
-//! - `recovery`: tasks whose lease ended without a result
-//! - `checks`: results that two workers must confirm
-//! - `parts`: tasks that are handed out in parts, as the policy plans
 
 mod checks;
 mod collections;
@@ -119,7 +113,6 @@ impl Collecting {
         if self.mode.is_complete() { Flow::Break(CollectingEnd::Complete) } else { self.recover(shared) }
     }
 
-    /// Hands out the first tasks.
     pub(in crate::engine) fn hand_out(&mut self, shared: &mut Shared) -> Flow {
         self.has_begun = true;
         for (i, tasks) in self.mode.shares(&self.decision) {
@@ -135,7 +128,6 @@ impl Collecting {
         Flow::Continue(())
     }
 
-    /// Returns whether tasks of it must be computed again that nobody has.
     pub(in crate::engine) fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
     }
@@ -152,7 +144,6 @@ impl Collecting {
         self.mode.step.map_or_else(results, |tasks| tasks.count)
     }
 
-    /// Returns whether tasks of the step are left to hand out.
     fn has_more(&mut self) -> bool {
         let pool = self.mode.pool();
         pool.is_some_and(|pool| pool.iter().any(|tasks| tasks.count > 0)) || !self.orphans.is_empty()

@@ -69,7 +69,6 @@ impl Collecting {
         }
     }
 
-    /// Assigns the tasks of another worker to an idle worker as well.
     fn copy(&mut self, shared: &mut Shared, copier: WorkerId, holder: WorkerId) {
         let held = shared.leases.of(holder).filter(|(lease, _)| self.mode.wants(lease.tasks));
         let held: Vec<_> = held.map(|(lease, blame)| (lease.tasks, blame.cloned().map(Box::new))).collect();

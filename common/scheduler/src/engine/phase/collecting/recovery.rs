@@ -54,7 +54,6 @@ impl Collecting {
         self.recover(shared)
     }
 
-    /// Expels a worker that failed too often; returns whether it did so.
     pub(in crate::engine) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
         let Some(lost) = shared.expel_if_due(worker) else { return false };
         self.worker_left(shared, worker, lost);
@@ -217,7 +216,6 @@ impl Collecting {
         }
     }
 
-    /// Returns how many tasks that a step needs a worker holds.
     pub(super) fn needed_tasks(&self, shared: &Shared, worker: WorkerId) -> u64 {
         let needed = |lease: &&Lease| lease.iteration != self.number || self.mode.wants(lease.tasks);
         shared.leases.of(worker).map(|(lease, _)| lease).filter(needed).map(|lease| lease.tasks.count).sum()
