@@ -1,9 +1,9 @@
 //! A device whose batches cost o + a·s, next to ordinary workers: `ata-auto` learns the best split.
 
-use ata_simulator::{Change, LawTimes, Moment, TaskTimes, TimeLaws, worker_rng};
+use ata_simulator::{Change, LawTimes, Moment, Simulation, TaskTimes, TimeLaws, worker_rng};
 use ata_types::WorkerId;
 
-use crate::{mean, times_of};
+use crate::{mean, mean_of, policy, times, times_of};
 
 /// The fixed cost of the device: 20 ms for a batch. Each of its tasks adds half a millisecond.
 const FIXED: f64 = 20.0;
@@ -22,16 +22,16 @@ const ITERATIONS: usize = 260;
 const BUDGETS: [u64; 7] = [5, 16, 23, 46, 128, 512, 3000];
 
 /// Returns the times of `ata-auto`'s iterations.
-fn run(times: impl TaskTimes, workers: u32, budget: u64, changes: Vec<(Moment, Change)>) -> Vec<f64> {
-    times_of("ata-auto", times, workers, budget, (ITERATIONS as u64, changes))
+fn run(simulation: Simulation<impl TaskTimes>, budget: u64) -> Vec<f64> {
+    times_of(policy("ata-auto", simulation.workers), simulation, budget, ITERATIONS)
 }
 
-/// Returns times by law: first the devices, then ordinary workers.
-fn times(devices: &[&str], cpus: u32, seed: u64) -> (LawTimes, u32) {
+/// Returns a cluster of devices with these laws, followed by ordinary workers.
+fn cluster(devices: &[&str], cpus: u32, seed: u64) -> Simulation<LawTimes> {
     let cpu = format!("const({CPU})");
     let laws: Vec<&str> = devices.iter().copied().chain((0..cpus).map(|_| cpu.as_str())).collect();
     let workers = laws.len() as u32;
-    (LawTimes::new(&laws.join("; ").parse().unwrap(), workers, seed).unwrap(), workers)
+    Simulation::new(workers, times(&laws.join("; "), workers, seed))
 }
 
 /// Returns the least mean time of an iteration, by trying every split: the device takes any number of tasks, and the others
@@ -55,8 +55,7 @@ fn affine(tasks: u64) -> f64 {
 fn the_best_split_is_found() {
     for cpus in 1..=4 {
         for budget in BUDGETS {
-            let (times, workers) = times(&["affine(20, 0.5)"], cpus, 1);
-            let found = run(times, workers, budget, vec![]);
+            let found = run(cluster(&["affine(20, 0.5)"], cpus, 1), budget);
             let best = best(cpus, budget, affine, &[1.0]);
             let (soon, late) = (mean(&found[LEARNING..CERTAINTY]), mean(&found[CERTAINTY..]));
             assert!(soon <= best * 1.1, "{cpus} CPUs, B = {budget}: {soon} for {best}");
@@ -75,10 +74,7 @@ fn with_noise_it_is_nearly_found() {
     let noise: Vec<f64> = (0..2000).map(|_| unit.sample(0.0, &mut rng)).collect();
     for cpus in 1..=4 {
         for budget in BUDGETS {
-            let of_seed = |seed| {
-                let (times, workers) = times(&["affine(20, 0.5, 0.2)"], cpus, seed);
-                mean(&run(times, workers, budget, vec![])[LEARNING..])
-            };
+            let of_seed = |seed| mean(&run(cluster(&["affine(20, 0.5, 0.2)"], cpus, seed), budget)[LEARNING..]);
             let found = mean(&(0..SEEDS).map(of_seed).collect::<Vec<_>>());
             let best = best(cpus, budget, affine, &noise);
             assert!(found <= 1.2 * best, "{cpus} CPUs, B = {budget}: {found} for {best}");
@@ -89,8 +85,7 @@ fn with_noise_it_is_nearly_found() {
 /// Two devices get shares according to their own costs: 100 of 128 tasks in 50, 16 in 48 and 12 in 48.
 #[test]
 fn unlike_devices_share_the_work() {
-    let (times, workers) = times(&["affine(20, 0.3)", "affine(0, 3)"], 1, 1);
-    let found = run(times, workers, 128, vec![]);
+    let found = run(cluster(&["affine(20, 0.3)", "affine(0, 3)"], 1, 1), 128);
     assert!(found[CERTAINTY..].iter().all(|time| *time <= 50.0 + 1e-9), "{found:?}");
 }
 
@@ -120,7 +115,7 @@ impl TaskTimes for Steps {
 #[test]
 fn costs_that_are_no_line_do_no_harm() {
     for budget in [16, 46, 128, 512] {
-        let found = run(Steps, 3, budget, vec![]);
+        let found = run(Simulation::new(3, Steps), budget);
         let (found, best) = (mean(&found[LEARNING..]), best(2, budget, Steps::time, &[1.0]));
         assert!(found <= 1.1 * best, "B = {budget}: {found} for {best}");
     }
@@ -129,9 +124,9 @@ fn costs_that_are_no_line_do_no_harm() {
 /// A device that becomes ten times slower is learned anew, like any worker.
 #[test]
 fn a_slower_device_is_noticed() {
-    let (times, workers) = times(&["affine(20, 0.5)"], 4, 1);
     let slow = (Moment::Iteration(101), Change::SlowDown(WorkerId::from_slot(0), 10.0));
-    let found = mean(&run(times, workers, 46, vec![slow])[130..]);
+    let simulation = Simulation { changes: vec![slow], ..cluster(&["affine(20, 0.5)"], 4, 1) };
+    let found = mean(&run(simulation, 46)[130..]);
     assert!(found <= 48.0 * 1.02, "{found}: four ordinary workers take 48");
 }
 
@@ -139,7 +134,6 @@ fn a_slower_device_is_noticed() {
 /// The reference is the policy that begins with equal shares.
 #[test]
 fn devices_are_used_well_from_the_first_iteration() {
-    const SEEDS: u64 = 5;
     for (budget, laws) in [
         (512, "affine(20, 0.5); affine(20, 0.5)"),
         (512, "affine(20, 0.5); affine(10, 0.1)"),
@@ -153,17 +147,11 @@ fn devices_are_used_well_from_the_first_iteration() {
         (256, "affine(1, 0.5, 0.05, 128); affine(2, 1, 0.05, 16); affine(10, 0.2, 0.05, 32)"),
         (64, "affine(2, 1, 0.1, 16); affine(2, 1, 0.1, 16); affine(4, 2, 0.1, 8); affine(4, 2, 0.1, 8)"),
     ] {
-        let laws: Vec<&str> = laws.split("; ").collect();
-        let mean_of = |policy: &str, iterations: usize| {
-            let of_seed = |seed| {
-                let (times, workers) = times(&laws, 0, seed);
-                mean(&times_of(policy, times, workers, budget, (iterations as u64, vec![])))
-            };
-            mean(&(1..=SEEDS).map(of_seed).collect::<Vec<_>>())
-        };
+        let workers = laws.split("; ").count() as u32;
         for (iterations, most) in [(1, 2.0), (30, 1.1), (40, 1.1), (ITERATIONS, 1.02)] {
-            let (found, reference) = (mean_of("ata-auto", iterations), mean_of("affine", iterations));
-            assert!(found <= most * reference, "{laws:?}, {iterations} iterations: {found} ms for {reference} ms");
+            let of = |policy| mean_of(policy, laws, workers, budget, iterations);
+            let (found, reference) = (of("ata-auto"), of("affine"));
+            assert!(found <= most * reference, "{laws}, {iterations} iterations: {found} ms for {reference} ms");
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use ata_policies::build_policy;
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome};
-use ata_simulator::{Change, LawTimes, Moment, Simulation, Step, TimeLaws};
+use ata_simulator::{Change, Moment, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
+
+use crate::times;
 
 /// The workers of the ATA paper (arXiv 2502.00775, section 6), where B = 23.
 const PAPER: &str = "shifted_exp(29*i, 29*i)";
@@ -23,7 +25,7 @@ fn run(
         let config =
             EngineConfig { budget, iterations, min_workers: workers as usize, seed, ..EngineConfig::default() };
         let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
-        let times = LawTimes::new(&laws, workers, seed).unwrap();
+        let times = times(law, workers, seed);
         let mut simulation = Simulation { changes: changes.to_vec(), ..Simulation::new(workers, times) };
         simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).unwrap();
         (engine.ledger().mean_iteration_s(), engine.ledger().mean_total_worker_time_s())

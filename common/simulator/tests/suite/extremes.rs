@@ -2,10 +2,10 @@
 
 use ata_policies::POLICIES;
 use ata_scheduler::{Effect, Engine, EngineConfig, SavedEngine, StepOutcome, WorkerStatistics};
-use ata_simulator::{EngineTime, LawTimes, Observer, Simulation, Step, TimeLaws};
+use ata_simulator::{EngineTime, Observer, Simulation, Step};
 use serde_json::{Value, json};
 
-use crate::informed;
+use crate::{informed, times};
 
 const WORKERS: u32 = 5;
 
@@ -43,8 +43,7 @@ fn config() -> EngineConfig {
 
 /// Runs the engine to its end, in whatever way that ends.
 fn run(engine: &mut Engine, priors: Vec<WorkerStatistics>) -> Option<SavedEngine> {
-    let laws: TimeLaws = "shifted_exp(3*i, 2*i)".parse().unwrap();
-    let mut simulation = Simulation::new(WORKERS, LawTimes::new(&laws, WORKERS, 1).unwrap());
+    let mut simulation = Simulation::new(WORKERS, times("shifted_exp(3*i, 2*i)", WORKERS, 1));
     simulation.priors = priors;
     let mut saver = Saver::default();
     // A run may be aborted, but it is over.

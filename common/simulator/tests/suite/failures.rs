@@ -2,8 +2,10 @@
 
 use ata_policies::build_policy;
 use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome};
-use ata_simulator::{Change, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
+use ata_simulator::{Change, Moment, Observer, Simulation, Step};
 use ata_types::WorkerId;
+
+use crate::times;
 
 const ITERATIONS: u64 = 400;
 
@@ -46,8 +48,7 @@ fn run(policy: &str, workers: u32, broken: fn(WorkerId) -> Change) -> Clock {
     let context =
         PolicyContext { means: Some(vec![1.0; workers as usize]), workers: Some(workers), ..PolicyContext::default() };
     let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
-    let laws: TimeLaws = "uniform(0.8, 1.2)".parse().unwrap();
-    let mut simulation = Simulation::new(workers, LawTimes::new(&laws, workers, 1).unwrap());
+    let mut simulation = Simulation::new(workers, times("uniform(0.8, 1.2)", workers, 1));
     simulation.changes =
         (3..workers as usize).map(|slot| (Moment::Iteration(1), broken(WorkerId::from_slot(slot)))).collect();
     let mut clock = Clock::default();

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ata_policies::build_policy;
-use ata_scheduler::{Engine, EngineConfig, PolicyContext};
 use ata_simulator::{Change, LawTimes, Moment, Simulation, TaskTimes};
 use ata_types::WorkerId;
 
-use crate::{Clock, mean};
+use crate::{mean, policy, times, times_of};
 
 /// Times by law, except that the first worker compiles its kernels at the first batch of each size that is no power of two.
 struct Compiling {
@@ -37,17 +35,12 @@ impl TaskTimes for Compiling {
 fn a_device_that_compiles_kernels_is_still_used() {
     for compile_s in [0.0, 30.0, 100.0, 200.0, 400.0, 1000.0] {
         for seed in 1..=10 {
-            let laws = "affine(8, 0.05, 0.05); const(6.5); const(14); const(28); const(55)";
-            let times = LawTimes::new(&laws.parse().unwrap(), 5, seed).unwrap();
+            let times = times("affine(8, 0.05, 0.05); const(6.5); const(14); const(28); const(55)", 5, seed);
             let times = Compiling { times, compile_s, known: BTreeSet::new() };
-            let config = EngineConfig { budget: 32, iterations: 400, min_workers: 1, seed, ..EngineConfig::default() };
-            let context = PolicyContext { workers: Some(5), ..PolicyContext::default() };
-            let mut engine = Engine::new(config, build_policy("ata-auto", &context).unwrap());
             let join = |slot| (Moment::Iteration(200), Change::Join(WorkerId::from_slot(slot)));
-            let mut simulation = Simulation { changes: (1..5).map(join).collect(), ..Simulation::new(5, times) };
-            let mut clock = Clock::default();
-            simulation.run(&mut engine, &mut clock).unwrap();
-            let (alone, together) = (mean(&clock.0[100..200]), mean(&clock.0[300..]));
+            let simulation = Simulation { changes: (1..5).map(join).collect(), ..Simulation::new(5, times) };
+            let found = times_of(policy("ata-auto", 5), simulation, 32, 400);
+            let (alone, together) = (mean(&found[100..200]), mean(&found[300..]));
             assert!(together <= 1.03 * alone, "{compile_s} ms, seed {seed}: {together} ms, alone {alone} ms");
         }
     }

@@ -1,12 +1,11 @@
 //! Steps over shared links: the engine's prediction compared with the simulation.
 
-use ata_policies::build_policy;
 use ata_scheduler::policy::{Round, SchedulerRng};
-use ata_scheduler::{Decision, Engine, EngineConfig, LinkTimes, OwnTimes, Policy, PolicyContext, Rule, Topology};
-use ata_simulator::{Bandwidth, Change, LawTimes, Links, Moment, Simulation, TimeLaws};
+use ata_scheduler::{Decision, LinkTimes, OwnTimes, Policy, Rule, Topology};
+use ata_simulator::{Bandwidth, Change, Links, Moment, Simulation};
 use ata_types::WorkerId;
 
-use crate::Clock;
+use crate::{mean, policy, times, times_of};
 
 /// The number of tasks of a step.
 const BUDGET: u64 = 23;
@@ -30,6 +29,11 @@ const LINKS: Links = Links {
     chunk: 0.0,
 };
 
+/// Returns links of which each carries a byte in a unit of time.
+fn slow_links(topology: Topology, up_bytes: f64, down_bytes: f64) -> Links {
+    Links { worker: Bandwidth::both(1.0), head: Bandwidth::both(1.0), up_bytes, down_bytes, topology, ..LINKS }
+}
+
 /// A policy that gives each worker the same share in each iteration.
 struct Fixed(Vec<u64>);
 
@@ -52,29 +56,12 @@ fn run(
     changes: Vec<(Moment, Change)>,
 ) -> Vec<f64> {
     let workers = laws.len() as u32;
-    let laws: TimeLaws = laws.join("; ").parse().unwrap();
-    let times = LawTimes::new(&laws, workers, 1).unwrap();
-    let mut simulation = Simulation { links, changes, ..Simulation::new(workers, times) };
-    let min_workers = simulation.present_at_first();
-    let config = EngineConfig {
-        budget,
-        iterations: iterations as u64,
-        min_workers,
-        rest_s: 1.0,
-        takes_local_steps: links.is_some_and(|links| links.whole),
-        ..EngineConfig::default()
-    };
-    let mut clock = Clock::default();
-    simulation.run(&mut Engine::new(config, policy), &mut clock).unwrap();
-    clock.0
+    let times = times(&laws.join("; "), workers, 1);
+    times_of(policy, Simulation { links, changes, ..Simulation::new(workers, times) }, budget, iterations)
 }
 
 fn constant(times: &[f64]) -> Vec<String> {
     times.iter().map(|time| format!("const({time})")).collect()
-}
-
-fn policy(name: &str, workers: usize) -> Box<dyn Policy> {
-    build_policy(name, &PolicyContext { workers: Some(workers as u32), ..PolicyContext::default() }).unwrap()
 }
 
 /// Returns the times of three iterations with these shares.
@@ -83,7 +70,7 @@ fn fixed(shares: &[u64], times: &[f64], links: Option<Links>, changes: Vec<(Mome
 }
 
 fn named(name: &str, sizes: (u64, usize), times: &[f64], links: Links) -> Vec<f64> {
-    run(policy(name, times.len()), sizes, &constant(times), Some(links), Vec::new())
+    run(policy(name, times.len() as u32), sizes, &constant(times), Some(links), Vec::new())
 }
 
 fn assert_close(found: &[f64], expected: &[f64], what: &str) {
@@ -208,14 +195,8 @@ fn steps_take_as_long_as_predicted() {
         for workers in [1, 2, 4] {
             for up_bytes in [1.0, 10.0, 50.0, 178.0, 356.0] {
                 for (down, head) in [(1.0, 1.0), (0.5, 1.0), (0.5, 4.0), (1.0, 10.0)] {
-                    let links = Links {
-                        worker: Bandwidth::both(1.0),
-                        head: Bandwidth::both(head),
-                        up_bytes,
-                        down_bytes: down * up_bytes,
-                        topology,
-                        ..LINKS
-                    };
+                    let links = slow_links(topology, up_bytes, down * up_bytes);
+                    let links = Links { head: Bandwidth::both(head), ..links };
                     check_prediction(&TASK[..workers], BUDGET, links);
                 }
             }
@@ -226,7 +207,7 @@ fn steps_take_as_long_as_predicted() {
 /// Returns the simulated time of a step.
 fn check_prediction(times: &[f64], budget: u64, links: Links) -> f64 {
     let found = named("ata-auto", (budget, LEARNING + MEASURED), times, links);
-    let found = found[LEARNING..].iter().sum::<f64>() / MEASURED as f64;
+    let found = mean(&found[LEARNING..]);
     let expected = predicted(times, budget, &known(links));
     let ratio = found / expected;
     assert!((0.99..1.05).contains(&ratio), "{} workers, {links:?}: {found} for {expected}", times.len());
@@ -236,11 +217,9 @@ fn check_prediction(times: &[f64], budget: u64, links: Links) -> f64 {
 /// Sixteen workers of 20 ms have links on which a gradient takes 178 ms and the parameters 89 ms.
 #[test]
 fn shards_make_use_of_more_workers_than_a_star() {
-    let star =
-        Links { worker: Bandwidth::both(1.0), head: Bandwidth::both(1.0), up_bytes: 178.0, down_bytes: 89.0, ..LINKS };
-    let shards = Links { topology: Topology::Shards, ..star };
+    let both = [Topology::Star, Topology::Shards].map(|topology| slow_links(topology, 178.0, 89.0));
     for (budget, in_star, in_shards) in [(23, 498.0, 299.6), (64, 816.0, 341.4)] {
-        let found = [star, shards].map(|links| check_prediction(&[20.0; 16], budget, links));
+        let found = both.map(|links| check_prediction(&[20.0; 16], budget, links));
         assert!((found[0] - in_star).abs() < 1.0 && (found[1] - in_shards).abs() < 1.0, "{budget} tasks: {found:?}");
     }
 }
@@ -260,17 +239,9 @@ fn shards_do_not_wait_for_a_worker_that_is_overtaken() {
 #[test]
 fn shards_are_not_given_up_for_little() {
     let mean_of = |topology| {
-        let links = Links {
-            worker: Bandwidth::both(1.0),
-            head: Bandwidth::both(1.0),
-            up_bytes: 40.0,
-            down_bytes: 20.0,
-            topology,
-            ..LINKS
-        };
+        let links = slow_links(topology, 40.0, 20.0);
         let laws = (1..=24).map(|i| format!("gamma(0, 4, {})", [5, 10, 20, 40][i % 4])).collect::<Vec<_>>();
-        let found = run(policy("ata-auto", 24), (256, 100), &laws, Some(links), Vec::new());
-        found[LEARNING..].iter().sum::<f64>() / (found.len() - LEARNING) as f64
+        mean(&run(policy("ata-auto", 24), (256, 100), &laws, Some(links), Vec::new())[LEARNING..])
     };
     let (star, shards) = (mean_of(Topology::Star), mean_of(Topology::Shards));
     assert!(shards < 0.9 * star, "{shards} and {star}");
@@ -289,8 +260,7 @@ fn a_step_of_one_worker_takes_one_vector() {
 /// sends its sum.
 #[test]
 fn workers_send_once_it_is_known_who_was_first() {
-    let links =
-        Links { worker: Bandwidth::both(1.0), head: Bandwidth::both(1.0), up_bytes: 30.0, down_bytes: 15.0, ..LINKS };
+    let links = slow_links(Topology::Star, 30.0, 15.0);
     for (policy, expected) in [("gta", 260.0 + 4.0 * 30.0), ("k-sync:k=2", 40.0 + 2.0 * 30.0)] {
         assert_close(&named(policy, (BUDGET, 3), &TASK, links)[1..], &[expected; 2], policy);
     }
@@ -307,14 +277,7 @@ fn a_gradient_that_waits_for_its_step_does_not_change_the_one_before() {
 /// A worker that did not contribute to the last step waits once for its parameters, which take 71.2 here. This does not count against it.
 #[test]
 fn a_worker_that_was_idle_is_not_dearer() {
-    let links = Links {
-        worker: Bandwidth::both(1.0),
-        head: Bandwidth::both(1.0),
-        up_bytes: 71.2,
-        down_bytes: 71.2,
-        topology: Topology::Shards,
-        ..LINKS
-    };
+    let links = slow_links(Topology::Shards, 71.2, 71.2);
     let times: Vec<f64> = (1..=16).map(|i| f64::from(20 * i)).collect();
     let found = named("ata-auto", (BUDGET, LEARNING + MEASURED), &times, links);
     let best = fixed(&[9, 4, 3, 2, 1, 1, 1, 1, 1], &times[..9], Some(links), Vec::new());
@@ -340,7 +303,7 @@ fn a_worker_with_a_slow_link_is_left_out_until_it_recovers() {
             };
             let of = |workers: usize, iterations, changes| {
                 let laws = constant(&[20.0; 3][..workers]);
-                run(policy("ata-auto", workers), (24, iterations), &laws, Some(links), changes)
+                run(policy("ata-auto", workers as u32), (24, iterations), &laws, Some(links), changes)
             };
             let factor = links.worker.up / rate;
             let changes = [(20, factor), (150, 1.0 / factor)];

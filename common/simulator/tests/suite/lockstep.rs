@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use ata_policies::{POLICIES, build_policy};
-use ata_scheduler::{
-    Decision, Engine, EngineConfig, Lockstep, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, Verify,
-};
-use ata_simulator::{Change, LawTimes, Moment, Simulation, Step, TimeLaws};
+use ata_policies::POLICIES;
+use ata_scheduler::{Decision, Engine, EngineConfig, Lockstep, Policy, Round, SchedulerRng, StepOutcome, Verify};
+use ata_simulator::{Change, Moment, Simulation, Step};
 use ata_types::{Iteration, WorkerId};
+
+use crate::times;
 
 const WORKERS: u32 = 4;
 /// The number of tasks. It is not a multiple of the workers, so that the seed breaks ties.
@@ -48,15 +48,13 @@ impl Policy for OfShares {
 /// Returns what the workers compute in the iterations of a simulated run, with noisy batches and two speeds that are swapped.
 fn simulated(policy: &str, iterations: u64) -> Vec<Vec<Share>> {
     let computed = Arc::new(Mutex::new(Vec::new()));
-    let context = PolicyContext { workers: Some(WORKERS), ..PolicyContext::default() };
-    let policy = OfShares { policy: build_policy(policy, &context).unwrap(), computed: Arc::clone(&computed) };
+    let policy = OfShares { policy: crate::policy(policy, WORKERS), computed: Arc::clone(&computed) };
     // With spot checks of no share, the engine hands out whole shares.
     let whole = Some(Verify { share: 0.0, secret: 0 });
     let min_workers = WORKERS as usize;
     let config =
         EngineConfig { budget: BUDGET, iterations, min_workers, seed: SEED, verify: whole, ..EngineConfig::default() };
-    let laws: TimeLaws = "affine(i, i, 0.2)".parse().unwrap();
-    let mut simulation = Simulation::new(WORKERS, LawTimes::new(&laws, WORKERS, SEED).unwrap());
+    let mut simulation = Simulation::new(WORKERS, times("affine(i, i, 0.2)", WORKERS, SEED));
     let swap = Change::Swap(WorkerId::from_slot(0), WorkerId::from_slot(3));
     simulation.changes = vec![(Moment::Iteration(iterations / 2), swap)];
     let mut engine = Engine::new(config, Box::new(policy));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ata_policies::build_policy;
 use ata_scheduler::{Effect, Engine, EngineConfig, Policy, PolicyContext, StepOutcome, Truth};
-use ata_simulator::{Change, Moment, Observer, Simulation, Step, TaskTimes};
+use ata_simulator::{LawTimes, Observer, Simulation, Step, TaskTimes};
 
 /// Returns a policy that knows its workers, whose means are 1, 2, 3, …
 fn informed(name: &str, workers: u32) -> Box<dyn Policy> {
@@ -45,19 +45,42 @@ fn mean(times: &[f64]) -> f64 {
     times.iter().sum::<f64>() / times.len() as f64
 }
 
-/// Returns the times of a policy's iterations, with changes.
+/// Returns a policy that knows the number of its workers.
+fn policy(name: &str, workers: u32) -> Box<dyn Policy> {
+    build_policy(name, &PolicyContext { workers: Some(workers), ..PolicyContext::default() }).unwrap()
+}
+
+fn times(law: &str, workers: u32, seed: u64) -> LawTimes {
+    LawTimes::new(&law.parse().unwrap(), workers, seed).unwrap()
+}
+
+/// Returns the times of a policy's iterations.
 fn times_of(
-    policy: &str,
-    times: impl TaskTimes,
-    workers: u32,
+    policy: Box<dyn Policy>,
+    mut simulation: Simulation<impl TaskTimes>,
     budget: u64,
-    (iterations, changes): (u64, Vec<(Moment, Change)>),
+    iterations: usize,
 ) -> Vec<f64> {
-    let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
-    let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
-    let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
+    let config = EngineConfig {
+        budget,
+        iterations: iterations as u64,
+        min_workers: simulation.present_at_first(),
+        rest_s: 1.0,
+        seed: 1,
+        takes_local_steps: simulation.links.is_some_and(|links| links.whole),
+        ..EngineConfig::default()
+    };
     let mut clock = Clock::default();
-    let mut simulation = Simulation { changes, ..Simulation::new(workers, times) };
-    simulation.run(&mut engine, &mut clock).unwrap();
+    simulation.run(&mut Engine::new(config, policy), &mut clock).unwrap();
     clock.0
+}
+
+/// Returns the mean time of a policy's first iterations, over seeds from 1 on.
+fn mean_of(policy: &str, law: &str, workers: u32, budget: u64, iterations: usize) -> f64 {
+    const SEEDS: u64 = 5;
+    let of_seed = |seed| {
+        let simulation = Simulation::new(workers, times(law, workers, seed));
+        mean(&times_of(self::policy(policy, workers), simulation, budget, iterations))
+    };
+    mean(&(1..=SEEDS).map(of_seed).collect::<Vec<_>>())
 }

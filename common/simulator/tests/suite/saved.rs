@@ -6,11 +6,11 @@ use ata_scheduler::{
     Collection, Effect, Engine, EngineConfig, Event, IterationCost, PolicyKind, SavedEngine, StepOutcome,
     WorkerStatistics,
 };
-use ata_simulator::{Change, EngineTime, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
+use ata_simulator::{Change, EngineTime, Moment, Observer, Simulation, Step};
 use ata_types::{CollectionId, Lease, TaskOutcome, WorkerId};
 use proptest::prelude::*;
 
-use crate::informed;
+use crate::{informed, times};
 
 const WORKERS: u32 = 6;
 const ITERATIONS: u64 = 14;
@@ -155,8 +155,7 @@ fn run(scenario: &Scenario, after: u64, what: Break) -> (Vec<(f64, Effect)>, Res
         overcommit: scenario.overcommit,
         ..EngineConfig::default()
     };
-    let laws: TimeLaws = "shifted_exp(3*i, 2*i)".parse().unwrap();
-    let mut simulation = Simulation::new(WORKERS, LawTimes::new(&laws, WORKERS, scenario.seed).unwrap());
+    let mut simulation = Simulation::new(WORKERS, times("shifted_exp(3*i, 2*i)", WORKERS, scenario.seed));
     simulation.changes.clone_from(&scenario.changes);
     simulation.priors = (0..WORKERS as usize).map(|slot| prior(WorkerId::from_slot(slot))).collect();
     let at_first = simulation.present_at_first();
@@ -220,10 +219,9 @@ impl Observer for Forgetting {
 #[test]
 fn nothing_is_saved_of_workers_that_are_forgotten() {
     for entry in POLICIES.entries() {
-        let laws: TimeLaws = "shifted_exp(3, 2)".parse().unwrap();
         let config =
             EngineConfig { budget: u64::from(MANY), iterations: u64::from(3 * MANY), ..EngineConfig::default() };
-        let mut simulation = Simulation::new(MANY, LawTimes::new(&laws, MANY, 1).unwrap());
+        let mut simulation = Simulation::new(MANY, times("shifted_exp(3, 2)", MANY, 1));
         let known = WorkerStatistics { observed: 3, total_s: 15.0, squares_s2: 80.0, ..WorkerStatistics::default() };
         simulation.priors = vec![known; MANY as usize];
         let mut forgetting = Forgetting::default();
