@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_may_differ_and_round_trips_take_time() {
+    fn directions_may_differ_round_trips_take_time_and_vectors_take_the_shorter_way() {
         let mut spec = LinksSpec::new("20Mbit:100Mbit".into(), "8MB".into());
         (spec.round_trip, spec.wire) = (Some("60ms".into()), WireFormat::Compact);
         let links = spec.links().unwrap();
@@ -172,13 +172,7 @@ mod tests {
         assert_eq!(spec.links().unwrap(), Links { up_bytes: 1e6, topology: Topology::Star, whole: true, ..links });
         spec.wire = WireFormat::F32Exact;
         assert_eq!(spec.links().unwrap().up_bytes, 8e6);
-    }
-
-    #[test]
-    fn vectors_take_the_shorter_way_unless_it_must_be_a_star() {
-        let mut spec = LinksSpec::new("1Gbit".into(), "1MB".into());
-        assert_eq!(spec.links().unwrap().topology, Topology::Shards);
-        spec.exchange = "star".parse().unwrap();
+        (spec.difference_bits, spec.exchange) = (None, "star".parse().unwrap());
         assert_eq!(spec.links().unwrap().topology, Topology::Star);
         spec.exchange = ExchangeChoice::Shards;
         assert!(spec.links().unwrap_err().to_string().contains("auto or star"), "the formula decides");

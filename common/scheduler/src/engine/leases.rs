@@ -288,10 +288,6 @@ mod tests {
         WorkerId::new(number).unwrap()
     }
 
-    fn table(workers: u32) -> Leases {
-        Leases::numbered_from(0, workers as usize)
-    }
-
     fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
         leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), None, None).id
     }
@@ -299,7 +295,7 @@ mod tests {
     /// Invariant 8: the coordinator's clock bounds every reported time.
     #[test]
     fn reports_cannot_claim_more_than_the_time_that_passed() {
-        let mut leases = table(1);
+        let mut leases = Leases::numbered_from(0, 1);
         let (a, b) = (grant(&mut leases, 0.0, 1, 0), grant(&mut leases, 0.0, 1, 1));
         let first = leases.finish(2.0, worker(1), a, 8.0, 1.0).unwrap();
         assert_eq!((first.factor, first.overhead_s, first.waited_s), (0.25, None, 0.0));
@@ -309,7 +305,7 @@ mod tests {
 
     #[test]
     fn only_the_first_lease_was_begun() {
-        let mut leases = table(1);
+        let mut leases = Leases::numbered_from(0, 1);
         let (a, b, c) = (grant(&mut leases, 0.0, 1, 0), grant(&mut leases, 0.0, 1, 1), grant(&mut leases, 0.0, 1, 2));
         assert_eq!(leases.revoke(3.0, worker(1), b).unwrap().elapsed_s, None);
         assert_eq!(leases.finish(4.0, worker(1), a, 4.0, 0.0).unwrap().factor, 1.0);
@@ -322,7 +318,7 @@ mod tests {
 
     #[test]
     fn deadlines_are_set_anew_and_void_ones_do_not_count() {
-        let mut leases = table(3);
+        let mut leases = Leases::numbered_from(0, 3);
         let a = grant(&mut leases, 0.0, 1, 0);
         leases.set_deadline(worker(1), 5.0);
         grant(&mut leases, 0.0, 2, 1);
@@ -338,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_deadline_of_a_blocked_worker_stands_still() {
-        let mut leases = table(2);
+        let mut leases = Leases::numbered_from(0, 2);
         let first = grant(&mut leases, 0.0, 1, 0);
         grant(&mut leases, 0.0, 1, 1);
         leases.block(4.0, worker(1));
@@ -365,7 +361,7 @@ mod tests {
 
     #[test]
     fn void_deadlines_do_not_pile_up() {
-        let mut leases = table(2);
+        let mut leases = Leases::numbered_from(0, 2);
         for round in 0..10_000 {
             let id = grant(&mut leases, f64::from(round), 1, 0);
             leases.set_deadline(worker(1), 1e9);

@@ -70,12 +70,8 @@ mod tests {
             probed = [probed[0] + shares[2], probed[1] + shares[3]];
         }
         assert_eq!(probed, [50, 10_000]);
-    }
-
-    #[test]
-    fn nobody_loses_its_only_task() {
         let mut shares = [1, 1, 0];
         ProbeBudget::default().grant(&[2], &mut shares, Iteration(1), |_, _| Some(1.0));
-        assert_eq!(shares, [1, 1, 0]);
+        assert_eq!(shares, [1, 1, 0], "nobody loses its only task");
     }
 }

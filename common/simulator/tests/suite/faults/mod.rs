@@ -4,14 +4,6 @@
 //! workers are cut off in one or both directions, which workers crash or hang and come back, and where the coordinator crashes, to
 //! continue from its last save while workers still compute for its predecessor. Invariants are checked at every event and effect
 //! (`checks`); then the faults stop, and the run must end.
-//!
-//! # Layout
-//! - here: the seeds that are run
-//! - `scenario`: what a seed determines
-//! - `coordinator`: takes steps, saves the engine, crashes and restarts
-//! - `checks`: invariants of events and effects; `collections`: invariants of collections
-//! - `log`: a hash of what happened
-//! - `unruly`: a policy that takes arbitrary actions within an iteration
 
 mod checks;
 mod collections;
