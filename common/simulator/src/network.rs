@@ -1,5 +1,7 @@
 //! The network between workers and coordinator: messages, and their faults.
 
+#![expect(missing_docs, reason = "the names of some fields say what they are")]
+
 use std::collections::BTreeMap;
 
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, WorkerId};
@@ -50,9 +52,7 @@ pub enum Message {
 /// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// The coordinator sends the message to a worker.
     ToWorker,
-    /// A worker sends the message to the coordinator.
     ToCoordinator,
 }
 
@@ -74,13 +74,9 @@ impl Message {
 /// A time span in which no message of a worker gets through in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Partition {
-    /// The worker.
     pub worker: WorkerId,
-    /// The direction.
     pub direction: Direction,
-    /// The time at which it begins.
     pub from_s: f64,
-    /// The time at which it ends.
     pub to_s: f64,
 }
 
@@ -109,7 +105,6 @@ pub struct Faults {
 /// The number of messages that suffered each fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageCounts {
-    /// The number of messages that were lost.
     pub lost: u64,
     /// The number of messages that arrive twice.
     pub duplicated: u64,

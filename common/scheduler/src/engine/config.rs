@@ -112,21 +112,16 @@ pub struct Limits {
     pub employments: Option<u64>,
 }
 
-/// The rule that ended a run.
+/// The rule that ended a run: all iterations are committed, or one of its [`Limits`] was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each limit has the name of its reason")]
 pub enum FinishReason {
-    /// All iterations are committed.
     Iterations,
-    /// [`Limits::target_loss`] was reached.
     TargetLoss,
-    /// [`Limits::target_accuracy`] was reached.
     TargetAccuracy,
-    /// [`Limits::runtime_s`] was reached.
     Runtime,
-    /// [`Limits::total_worker_time_s`] was reached.
     TotalWorkerTime,
-    /// [`Limits::employments`] was reached.
     Employments,
 }
 

@@ -1,5 +1,7 @@
 //! The engine's events, reports and effects.
 
+#![expect(missing_docs, reason = "the names of most fields say what they are")]
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +14,6 @@ use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome,
 
 /// Something that happened, passed to the engine together with its time. Events are never refused, unlike the reports of workers,
 /// which go to [`super::Engine::report`].
-#[expect(missing_docs, reason = "the names of most fields say what they are")]
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// A worker is ready to compute. One that is already present is first treated as lost.
@@ -81,7 +82,6 @@ pub enum Report<'a> {
 }
 
 /// Something the driver must do, in order. Each effect holds everything needed to carry it out.
-#[expect(missing_docs, reason = "the names of most fields say what they are")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// An iteration begins.
@@ -179,9 +179,7 @@ pub enum Effect {
 /// earlier request for the same collection; without leases, it withdraws that request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collection {
-    /// The worker.
     pub worker: WorkerId,
-    /// The id of the collection.
     pub id: CollectionId,
     /// The leases, in the order in which they were assigned.
     pub leases: Vec<Lease>,
@@ -208,12 +206,7 @@ pub enum LeaseTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
     /// Too few workers are present.
-    Workers {
-        /// The number of workers present.
-        present: usize,
-        /// The number of workers needed.
-        needed: usize,
-    },
+    Workers { present: usize, needed: usize },
 }
 
 impl fmt::Display for WaitReason {
@@ -234,9 +227,7 @@ pub enum AbortReason {
         .tasks.first
     )]
     TasksFailed {
-        /// The iteration.
         iteration: Iteration,
-        /// The tasks.
         tasks: TaskRange,
         /// The number of attempts that failed.
         attempts: u32,
@@ -247,14 +238,7 @@ pub enum AbortReason {
     },
     /// The policy made a decision that cannot be carried out.
     #[error("policy '{policy}' made an allocation that cannot be carried out in iteration {iteration}: {problem}")]
-    BadDecision {
-        /// The iteration.
-        iteration: Iteration,
-        /// The policy's name.
-        policy: &'static str,
-        /// What is wrong with the decision.
-        problem: String,
-    },
+    BadDecision { iteration: Iteration, policy: &'static str, problem: String },
 }
 
 /// The reason why a worker's report is refused. A refused report changes nothing.
@@ -266,7 +250,6 @@ pub enum Refusal {
     /// The report does not contain the required number of non-negative times with a finite sum.
     #[error("lease {lease} needs {times} non-negative time(s) with a finite sum: one per task, or one for a batch")]
     BadTimes {
-        /// The lease.
         lease: LeaseId,
         /// The number of times that the report must contain.
         times: u64,
