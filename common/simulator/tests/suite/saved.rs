@@ -2,10 +2,7 @@
 //! into a new engine.
 
 use ata_policies::POLICIES;
-use ata_scheduler::{
-    Collection, Effect, Engine, EngineConfig, Event, IterationCost, PolicyKind, SavedEngine, StepOutcome,
-    WorkerStatistics,
-};
+use ata_scheduler::{Effect, Engine, EngineConfig, Event, PolicyKind, SavedEngine, StepOutcome, WorkerStatistics};
 use ata_simulator::{Change, EngineTime, Moment, Observer, Simulation, Step};
 use ata_types::{CollectionId, Lease, TaskOutcome, WorkerId};
 use proptest::prelude::*;
@@ -74,37 +71,24 @@ impl Observer for Log<'_> {
 
     fn effect(&mut self, now: f64, effect: &Effect) {
         // Leases that end with the interruption itself are reported by one engine only, and so is the work wasted on them.
-        let effect = match effect {
-            Effect::Committed { cost, must_save } => {
-                Effect::Committed { cost: IterationCost { tasks_wasted: 0, ..*cost }, must_save: *must_save }
+        let mut effect = effect.clone();
+        match &mut effect {
+            Effect::Committed { cost, .. } => cost.tasks_wasted = 0,
+            Effect::Assign { lease, .. } | Effect::End { lease, .. } => unnumber(lease),
+            Effect::Collect { collections, .. } => collections.iter_mut().for_each(|asked| asked.id = CollectionId(0)),
+            Effect::Step { collections, collected, .. } => {
+                collections.clear();
+                collected.iter_mut().for_each(|(_, lease)| unnumber(lease));
             }
-            Effect::Assign { worker, lease, position } => {
-                Effect::Assign { worker: *worker, lease: unnumbered(lease), position: *position }
-            }
-            Effect::End { worker, lease, outcome, time } => {
-                Effect::End { worker: *worker, lease: unnumbered(lease), outcome: *outcome, time: *time }
-            }
-            Effect::Collect { iteration, collections } => {
-                let unnumbered = |asked: &Collection| Collection { id: CollectionId(0), ..asked.clone() };
-                Effect::Collect { iteration: *iteration, collections: collections.iter().map(unnumbered).collect() }
-            }
-            Effect::Step { iteration, tasks, collected, lr_factor, with_product, .. } => Effect::Step {
-                iteration: *iteration,
-                tasks: tasks.clone(),
-                collections: Vec::new(),
-                collected: collected.iter().map(|(worker, lease)| (*worker, unnumbered(lease))).collect(),
-                lr_factor: *lr_factor,
-                with_product: *with_product,
-            },
-            other => other.clone(),
-        };
+            _ => {}
+        }
         self.effects.push((now, effect));
     }
 }
 
 /// Each engine numbers its collections from 1 on.
-fn unnumbered(lease: &Lease) -> Lease {
-    Lease { own: lease.own.map(|_| CollectionId(0)), ..*lease }
+fn unnumber(lease: &mut Lease) {
+    lease.own = lease.own.map(|_| CollectionId(0));
 }
 
 /// Half of the workers were known before, one of them wrongly.

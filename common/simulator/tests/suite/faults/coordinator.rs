@@ -1,17 +1,16 @@
 //! The coordinator's side of a run: takes steps, saves the engine, crashes, and starts again from what was saved.
 
-use std::collections::BTreeMap;
+use std::hash::Hasher;
 
-use ata_scheduler::{Effect, Engine, Event, Policy, Refusal, SavedEngine, StepOutcome};
+use ata_scheduler::{Effect, Engine, Event, Refusal, SavedEngine, StepOutcome};
 use ata_simulator::{EngineTime, Message, Observer, Restart, Step};
-use ata_types::{CollectionId, LeaseId, MachineId, WorkerId};
+use ata_types::{CollectionId, LeaseId, WorkerId};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-use crate::faults::Counts;
 use crate::faults::checks::{Checks, Record, State, after};
-use crate::faults::log::Log;
 use crate::faults::scenario::Scenario;
+use crate::faults::{Counts, Log};
 
 /// Virtual seconds within which a run must end once the faults are over. The longest wait is for a worker that was evicted
 /// several times in a row because its messages were lost: its deadline doubles each time.
@@ -82,7 +81,7 @@ impl<'a> Coordinator<'a> {
         }
         self.counts.add_all(&self.checks.take_counts());
         self.counts.add("events, messages and effects", self.noted);
-        (self.log.hash(), self.counts)
+        (self.log.hasher.finish(), self.counts)
     }
 
     fn note(&mut self, now_s: f64, what: &dyn std::fmt::Debug) {
@@ -121,10 +120,6 @@ impl<'a> Coordinator<'a> {
             }
             self.disk = Some(saved);
         }
-    }
-
-    fn policy(&self) -> Box<dyn Policy> {
-        self.scenario.policy()
     }
 }
 
@@ -217,7 +212,7 @@ impl Observer for Coordinator<'_> {
     }
 
     fn restart(&mut self, _now: f64) -> Option<Restart> {
-        let (config, policy) = (self.scenario.engine.clone(), self.policy());
+        let (config, policy) = (self.scenario.engine.clone(), self.scenario.policy());
         let (engine, clock, record) = match &self.disk {
             None => (Engine::new(config, policy), 0.0, Record::default()),
             Some(Saved { engine, record, time_s }) => {
@@ -226,7 +221,7 @@ impl Observer for Coordinator<'_> {
                 (Engine::restore(config, policy, engine).unwrap(), *time_s, record.clone())
             }
         };
-        let machines: BTreeMap<WorkerId, MachineId> = record.machines.clone();
+        let machines = record.machines.clone();
         self.checks = Checks::new(self.scenario, self.checks.restarts + 1, record, &engine);
         Some(Restart { engine, clock, machines })
     }

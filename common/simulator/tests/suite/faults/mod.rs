@@ -8,15 +8,15 @@
 mod checks;
 mod collections;
 mod coordinator;
-mod log;
 mod scenario;
 mod unruly;
 
 use std::collections::BTreeMap;
+use std::fmt::{Debug, Write};
+use std::hash::{DefaultHasher, Hasher};
 
 use ata_simulator::{Change, MessageCounts, Moment, SimulationError};
 use coordinator::Coordinator;
-use log::Log;
 use scenario::Scenario;
 
 /// The number of seeds that every test run goes through.
@@ -69,11 +69,30 @@ impl Counts {
     }
 }
 
+/// Hashes what happened in a run, and prints it if that is wanted.
+struct Log {
+    hasher: DefaultHasher,
+    line: String,
+    print: bool,
+}
+
+impl Log {
+    fn note(&mut self, now_s: f64, what: &dyn Debug) {
+        if self.print {
+            println!("{now_s:10.3} {what:?}");
+        }
+        self.line.clear();
+        writeln!(self.line, "{now_s} {what:?}").expect("a string takes it");
+        self.hasher.write(self.line.as_bytes());
+    }
+}
+
 /// Runs a seed to its end; returns the hash of its log, and the counts.
 fn run(seed: u64, print: bool) -> (u64, Counts) {
     let scenario = Scenario::new(seed);
     let mut simulation = scenario.simulation();
-    let (mut coordinator, mut engine) = Coordinator::new(&scenario, Log::new(print));
+    let (mut coordinator, mut engine) =
+        Coordinator::new(&scenario, Log { hasher: DefaultHasher::new(), line: String::new(), print });
     let end = simulation.run(&mut engine, &mut coordinator);
     let end_s = end.unwrap_or_else(|error: SimulationError| panic!("{error}"));
     let (hash, mut counts) = coordinator.ended(&engine);

@@ -1,15 +1,14 @@
 //! The scenario that a seed determines.
 
-use std::sync::Arc;
-
-use ata_policies::{POLICIES, build_policy};
-use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth, Verify};
-use ata_simulator::{Change, Direction, Faults, LawTimes, Moment, Partition, Simulation, TimeLaws, VirtualNetwork};
+use ata_policies::POLICIES;
+use ata_scheduler::{EngineConfig, Policy, PolicyKind, Verify};
+use ata_simulator::{Change, Direction, Faults, LawTimes, Moment, Partition, Simulation, VirtualNetwork};
 use ata_types::WorkerId;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use crate::faults::unruly::Unruly;
+use crate::{informed, times};
 
 /// Policies with parameters that matter here, and one that takes arbitrary actions. Every policy of the registry is run as well.
 const VARIANTS: [&str; 8] = [
@@ -43,21 +42,6 @@ const TAKE_ALL: [&str; 14] = [
 
 /// The longest time of a task, relative to the mean.
 const SLOWEST: f64 = 5.0;
-
-/// The probability that a worker reports wrong times.
-const MISREPORT: f64 = 0.05;
-
-/// The probability that a worker comes back on another machine.
-const REPLACEMENT: f64 = 0.2;
-
-/// The probability that results are checked, if they can be.
-const VERIFY: f64 = 0.4;
-
-/// The probability that tasks are local steps, if they can be.
-const LOCAL: f64 = 0.4;
-
-/// The probability that a worker that fails hangs first.
-const HANG: f64 = 0.3;
 
 #[derive(Debug)]
 pub(crate) struct Scenario {
@@ -102,21 +86,21 @@ impl Scenario {
         engine.outage_s = one_of(rng, [0.0, 0.0, 1.0, 20.0]);
         // The results of a worker that lies are settled by two others.
         let can_verify = workers >= 3 && engine.overcommit == 0.0 && is_barrier(policy);
-        if can_verify && rng.random_bool(VERIFY) {
+        if can_verify && rng.random_bool(0.4) {
             let share = [0.3, 1.0][rng.random_range(0..2)];
             engine.verify = Some(Verify { share, secret: !seed });
             engine.expel_after = [None, Some(2)][rng.random_range(0..2)];
         }
         let can_be_local = engine.overcommit == 0.0 && is_barrier(policy) && engine.verify.is_none();
-        engine.takes_local_steps = can_be_local && rng.random_bool(LOCAL);
+        engine.takes_local_steps = can_be_local && rng.random_bool(0.4);
         let faults = Faults {
             loss: one_of(rng, [0.0, 0.0, 0.005, 0.03]),
             duplication: one_of(rng, [0.0, 0.01, 0.1, 0.5]),
             straggling: one_of(rng, [0.0, 0.01, 0.05, 0.2]),
             failure: one_of(rng, [0.0, 0.0, 0.01, 0.1]),
             end_s: rng.random_range(5.0..40.0),
-            misreport: MISREPORT,
-            replacement: REPLACEMENT,
+            misreport: 0.05,
+            replacement: 0.2,
             partitions: Vec::new(),
         };
         let save_every = rng.random_range(1..=3);
@@ -141,7 +125,7 @@ impl Scenario {
                     let slot = rng.random_range(0..ids.len());
                     if up_at_s[slot] <= now_s {
                         let mut crash_s = now_s;
-                        if rng.random_bool(HANG) {
+                        if rng.random_bool(0.3) {
                             changes.push((now_s, Change::Hang(ids[slot])));
                             crash_s += rng.random_range(0.1..10.0);
                         }
@@ -170,8 +154,7 @@ impl Scenario {
     }
 
     pub(crate) fn simulation(&self) -> Simulation<LawTimes> {
-        let laws: TimeLaws = self.law.parse().expect("a law");
-        let times = LawTimes::new(&laws, self.workers, self.seed).expect("a law for each worker");
+        let times = times(&self.law, self.workers, self.seed);
         let network = Some(VirtualNetwork::new(self.faults.clone(), self.seed));
         Simulation { changes: self.changes.clone(), network, ..Simulation::new(self.workers, times) }
     }
@@ -180,10 +163,7 @@ impl Scenario {
         if self.policy == "unruly" {
             return Box::new(Unruly::default());
         }
-        let means: Vec<f64> = (1..=self.workers).map(f64::from).collect();
-        let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
-        let context = PolicyContext { means: Some(means), workers: Some(self.workers), truth };
-        build_policy(self.policy, &context).expect("a policy of the registry")
+        informed(self.policy, self.workers)
     }
 
     /// Returns whether a step takes exactly B tasks.
