@@ -9,7 +9,6 @@ use crate::{mean, mean_of, policy, times, times_of};
 const FIXED: f64 = 20.0;
 const PER_TASK: f64 = 0.5;
 
-/// The time of a task on the other workers, in milliseconds.
 const CPU: f64 = 4.0;
 
 /// The number of iterations in which the costs are learned: the largest batch doubles from one to the next.
@@ -21,7 +20,6 @@ const ITERATIONS: usize = 260;
 
 const BUDGETS: [u64; 7] = [5, 16, 23, 46, 128, 512, 3000];
 
-/// Returns the times of `ata-auto`'s iterations.
 fn run(simulation: Simulation<impl TaskTimes>, budget: u64) -> Vec<f64> {
     times_of(policy("ata-auto", simulation.workers), simulation, budget, ITERATIONS)
 }

@@ -9,7 +9,6 @@ use crate::{informed, times};
 
 const WORKERS: u32 = 5;
 
-/// The iteration after which the run is saved.
 const SAVED_AFTER: u64 = 5;
 const ITERATIONS: u64 = 8;
 

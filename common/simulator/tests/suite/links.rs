@@ -7,7 +7,6 @@ use ata_types::WorkerId;
 
 use crate::{mean, policy, times, times_of};
 
-/// The number of tasks of a step.
 const BUDGET: u64 = 23;
 
 /// The task times of up to four workers.
@@ -47,7 +46,6 @@ impl Policy for Fixed {
     }
 }
 
-/// Returns the times of the iterations of workers with these laws.
 fn run(
     policy: Box<dyn Policy>,
     (budget, iterations): (u64, usize),
@@ -204,7 +202,6 @@ fn steps_take_as_long_as_predicted() {
     }
 }
 
-/// Returns the simulated time of a step.
 fn check_prediction(times: &[f64], budget: u64, links: Links) -> f64 {
     let found = named("ata-auto", (budget, LEARNING + MEASURED), times, links);
     let found = mean(&found[LEARNING..]);

@@ -25,7 +25,6 @@ fn informed(name: &str, workers: u32) -> Box<dyn Policy> {
     build_policy(name, &PolicyContext { means: Some(means), workers: Some(workers), truth }).unwrap()
 }
 
-/// Records the time of each iteration.
 #[derive(Default)]
 struct Clock(Vec<f64>);
 
@@ -54,7 +53,6 @@ fn times(law: &str, workers: u32, seed: u64) -> LawTimes {
     LawTimes::new(&law.parse().unwrap(), workers, seed).unwrap()
 }
 
-/// Returns the times of a policy's iterations.
 fn times_of(
     policy: Box<dyn Policy>,
     mut simulation: Simulation<impl TaskTimes>,

@@ -3,7 +3,6 @@
 use ata_mutator::{Mutator, feed, write_file};
 use ata_simulator::TimeLaws;
 
-/// The number of texts of each kind that are tried.
 const COUNT: u64 = 100_000;
 
 /// Brackets, operators and numbers, alone and many times in a row.

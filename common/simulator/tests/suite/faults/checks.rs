@@ -17,7 +17,6 @@ use crate::faults::scenario::Scenario;
 /// The number of attempts after which tasks may be given up.
 const MAX_FAILURES: u64 = 3;
 
-/// The worker that returns wrong results.
 const LIAR: u32 = 2;
 
 /// The most by which the engine may be late in virtual seconds, which are rounded.
@@ -28,9 +27,7 @@ const ROUNDING_S: f64 = 1e-6;
 pub(crate) struct Record {
     /// The parameters before each step, and after the last one.
     pub(crate) parameters: Vec<u64>,
-    /// The number of tasks in steps.
     applied: u64,
-    /// The number of tasks in steps, by worker.
     by_worker: BTreeMap<WorkerId, u64>,
     /// The machine that has each worker's number.
     pub(crate) machines: BTreeMap<WorkerId, MachineId>,
@@ -49,7 +46,6 @@ impl Default for Record {
 struct Gradient {
     worker: WorkerId,
     lease: Lease,
-    /// The parameters with which it was computed.
     parameters: u64,
 }
 
@@ -57,24 +53,20 @@ struct Gradient {
 struct OpenIteration {
     decision: Arc<Decision>,
     employed: BTreeSet<WorkerId>,
-    /// The workers with a wrong result.
     caught: BTreeSet<WorkerId>,
     applied: Vec<(WorkerId, Lease)>,
     /// The number of tasks of the step, once it is due.
     step: Option<u64>,
 }
 
-/// The state of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
     /// The next iteration waits for a save.
     HeldUp,
-    /// The run has ended.
     Over,
     /// The run was given up, and will be continued.
     Aborted,
-    /// The coordinator has crashed.
     Down,
 }
 
@@ -89,9 +81,7 @@ pub(crate) struct Checks<'a> {
     /// Leases that were reported, and have not ended.
     arrived: BTreeMap<LeaseId, Gradient>,
     collections: Collections,
-    /// The results that are being compared.
     compared: BTreeSet<(CollectionId, CollectionId)>,
-    /// Whether the step is being committed.
     is_committing: bool,
     /// The lease that is being reported on, and whether its worker holds it.
     reporting: Option<(LeaseId, bool)>,
@@ -136,7 +126,6 @@ impl<'a> Checks<'a> {
         checks
     }
 
-    /// Checks an event that is about to be handled.
     pub(crate) fn event(&mut self, event: &Event) {
         assert!(matches!(self.state, State::Running | State::HeldUp), "{event:?} after the end");
         match event {
@@ -172,7 +161,6 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// Checks a message that arrives at its receiver.
     pub(crate) fn message(&mut self, engine: &Engine, worker: WorkerId, message: &Message, accepted: bool) {
         match message {
             Message::Done(_, lease, _) if !accepted => {
@@ -190,7 +178,6 @@ impl<'a> Checks<'a> {
         self.held.get(&lease).is_some_and(|(holder, ..)| *holder == worker)
     }
 
-    /// Records a gradient of an open session.
     fn done(&mut self, engine: &Engine, worker: WorkerId, lease: Lease, session: VirtualSession) {
         assert_eq!(session.restarts, self.restarts, "sessions do not outlive a crash");
         let held = self.held.get(&lease.id).copied().filter(|(holder, ..)| *holder == worker);
@@ -400,7 +387,6 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// Returns whether a collection has the right result of its tasks.
     pub(crate) fn is_right(&self, collection: CollectionId) -> bool {
         let (worker, lease) = self.collections.delivered(collection);
         !is_wrong(worker, lease.id)
@@ -451,7 +437,6 @@ impl<'a> Checks<'a> {
         assert!(step.replace(expected.len() as u64).is_none(), "one step per iteration");
     }
 
-    /// Computes the parameters after the step.
     fn stepped(&mut self, applied: &[(WorkerId, Lease)]) {
         let named = |lease: Lease| lease.tasks.indices().map(move |task| (lease.iteration.number(), task));
         let mut entered: Vec<(u64, u64)> = applied.iter().flat_map(|(_, lease)| named(*lease)).collect();
@@ -476,7 +461,6 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// Checks the ledger against what happened.
     pub(crate) fn check_ledger(&self, engine: &Engine) {
         let ledger = engine.ledger();
         let Record { parameters, applied, by_worker, .. } = &self.record;
@@ -487,7 +471,6 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// Checks the state after all effects are carried out.
     pub(crate) fn settled(&mut self, now_s: f64, engine: &mut Engine) {
         let is_present = |(holder, ..): &(WorkerId, Lease, u64)| self.present.contains(holder);
         assert!(self.held.values().all(is_present), "an absent worker holds no lease");
@@ -513,7 +496,6 @@ impl<'a> Checks<'a> {
         assert!(self.may_pause && in_time, "workers are present, and none has computed for {idle_s} s");
     }
 
-    /// Returns what happened since the coordinator started.
     pub(crate) fn take_counts(&mut self) -> Counts {
         let mut counts = std::mem::take(&mut self.counts);
         counts.add("evictions and failed leases", self.failures);
@@ -537,7 +519,6 @@ fn is_wrong(worker: WorkerId, lease: LeaseId) -> bool {
     worker.number() == LIAR && lease.0.is_multiple_of(3)
 }
 
-/// Returns the number of tasks that make the step.
 fn tasks_of(decision: &Decision) -> u64 {
     match decision.collect {
         Collect::All => decision.allocation.iter().sum(),

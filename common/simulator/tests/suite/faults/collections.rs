@@ -6,7 +6,6 @@ use ata_types::{CollectionId, Lease, LeaseId, WorkerId};
 
 use crate::faults::Counts;
 
-/// The collections of an iteration.
 #[derive(Default)]
 pub(crate) struct Collections {
     live: BTreeMap<CollectionId, (WorkerId, Vec<Lease>)>,
@@ -17,7 +16,6 @@ pub(crate) struct Collections {
 }
 
 impl Collections {
-    /// Records that a worker is asked for the sum of some of its leases.
     pub(crate) fn ask(&mut self, worker: WorkerId, collection: CollectionId, leases: &[Lease]) {
         assert!(!self.delivered.contains(&collection), "what was delivered is asked for again");
         if let Some((holder, before)) = self.live.remove(&collection) {
@@ -33,7 +31,6 @@ impl Collections {
         }
     }
 
-    /// Delivers a collection; returns its leases.
     pub(crate) fn deliver(&mut self, worker: WorkerId, collection: CollectionId) -> &[Lease] {
         assert!(self.delivered.insert(collection), "delivered twice");
         let (holder, leases) = &self.live[&collection];
@@ -49,7 +46,6 @@ impl Collections {
         (*worker, leases[0])
     }
 
-    /// Records that a worker gives up a collection.
     pub(crate) fn give_up(&mut self, collection: CollectionId) {
         assert!(!self.delivered.contains(&collection) && self.live.remove(&collection).is_some());
         self.counts.add("collections that workers gave up", 1);
@@ -61,12 +57,10 @@ impl Collections {
         live.retain(|collection, (holder, _)| *holder != worker || delivered.contains(collection));
     }
 
-    /// Returns whether a worker has not delivered a collection that it was asked for.
     pub(crate) fn is_awaited(&self, collection: CollectionId) -> bool {
         self.live.contains_key(&collection) && !self.delivered.contains(&collection)
     }
 
-    /// Ends a collection whose only lease ended.
     pub(crate) fn end(&mut self, collection: CollectionId) {
         self.live.remove(&collection);
         self.delivered.remove(&collection);
@@ -101,7 +95,6 @@ impl Collections {
         self.ordered = Some(collections.to_vec());
     }
 
-    /// Commits the step, with all of its collections.
     pub(crate) fn commit(&mut self) {
         let ordered = self.ordered.take().expect("a step that was taken back is not committed");
         assert!(ordered.iter().all(|collection| self.delivered.contains(collection)), "not all were delivered");

@@ -16,7 +16,6 @@ use crate::faults::{Counts, Log};
 /// several times in a row because its messages were lost: its deadline doubles each time.
 const END_WITHIN_S: f64 = 600.0;
 
-/// The state that survives a crash.
 #[derive(Clone, Debug)]
 struct Saved {
     /// The engine's clock at the time of the save.
@@ -30,7 +29,6 @@ pub(crate) struct Coordinator<'a> {
     rng: ChaCha8Rng,
     now_s: f64,
     checks: Checks<'a>,
-    /// The crashes of the scenario that have not happened yet.
     crashes: &'a [f64],
     /// The number of further events after which the coordinator crashes.
     crash_after: Option<u64>,
@@ -45,7 +43,6 @@ pub(crate) struct Coordinator<'a> {
 }
 
 impl<'a> Coordinator<'a> {
-    /// Creates a coordinator, and its engine.
     pub(crate) fn new(scenario: &'a Scenario, mut log: Log) -> (Self, Engine) {
         log.note(0.0, scenario);
         let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed);

@@ -19,10 +19,8 @@ use ata_simulator::{Change, MessageCounts, Moment, SimulationError};
 use coordinator::Coordinator;
 use scenario::Scenario;
 
-/// The number of seeds that every test run goes through.
 const SEEDS: u64 = 30_000;
 
-/// The interval of seeds that are run twice.
 const REPEATED: u64 = 50;
 
 /// The events that must happen often in all seeds together.
@@ -55,7 +53,6 @@ const EXPECTED: [&str; 26] = [
     "results disputed",
 ];
 
-/// The number of times that each fault and its consequences happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counts(BTreeMap<&'static str, u64>);
 

@@ -49,14 +49,12 @@ pub(crate) struct Scenario {
     pub(crate) policy: &'static str,
     pub(crate) engine: EngineConfig,
     workers: u32,
-    /// Each worker's time law.
     law: String,
     pub(crate) faults: Faults,
     /// The times at which workers start, crash, hang and come back.
     pub(crate) changes: Vec<(Moment, Change)>,
     /// The times at which the coordinator is to crash a few events later, ascending.
     pub(crate) crashes: Vec<f64>,
-    /// The number of iterations between two saves of the engine.
     pub(crate) save_every: u64,
 }
 
@@ -142,7 +140,6 @@ impl Scenario {
         self.changes = changes.into_iter().map(|(at_s, change)| (Moment::Time(at_s), change)).collect();
     }
 
-    /// Cuts off some workers, in one direction or in both.
     fn partition(&mut self, rng: &mut ChaCha8Rng, from_s: f64, ids: &[WorkerId]) {
         let both = [Direction::ToWorker, Direction::ToCoordinator];
         let directions = [&both[..], &both[..1], &both[1..]][rng.random_range(0..3)];
@@ -166,7 +163,6 @@ impl Scenario {
         informed(self.policy, self.workers)
     }
 
-    /// Returns whether a step takes exactly B tasks.
     pub(crate) fn takes_all(&self) -> bool {
         takes_all(self.policy)
     }
