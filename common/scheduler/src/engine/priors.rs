@@ -170,12 +170,8 @@ mod tests {
             let (worker, mut priors) = (WorkerId::from_slot(0), Priors::default());
             let mut statistics = [priors.add(worker, earlier).unwrap()];
             assert_eq!(priors.add(worker, earlier), None, "it counts once");
-            priors.observe(
-                worker,
-                |own| {
-                    if earlier == batches { own.observe_batch(1, busy_s) } else { own.observe(busy_s) }
-                },
-            );
+            let fuses = earlier == batches;
+            priors.observe(worker, |own| if fuses { own.observe_batch(1, busy_s) } else { own.observe(busy_s) });
             priors.review(Iteration(2), &mut statistics);
             let left = if is_kept { earlier.observed } else { 0 };
             assert_eq!(statistics[0].observed, 1 + left, "{busy_s}");

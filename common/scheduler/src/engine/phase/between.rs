@@ -4,21 +4,21 @@ use super::{Collecting, Phase};
 use crate::engine::{FinishReason, Shared, WaitReason};
 use ata_types::Iteration;
 
-pub(in crate::engine) struct Between {
-    pub(in crate::engine) next: Iteration,
+pub(crate) struct Between {
+    pub(crate) next: Iteration,
     /// The rule that ended the run before it was saved and restored, if one did.
-    pub(in crate::engine) finished: Option<FinishReason>,
+    pub(crate) finished: Option<FinishReason>,
     /// Whether [`crate::Event::Proceed`] has arrived.
-    pub(in crate::engine) may_begin: bool,
+    pub(crate) may_begin: bool,
 }
 
 impl Between {
-    pub(in crate::engine) fn new(next: Iteration, finished: Option<FinishReason>) -> Self {
+    pub(crate) fn new(next: Iteration, finished: Option<FinishReason>) -> Self {
         Self { next, finished, may_begin: false }
     }
 
     /// Decides on the next iteration, if it may begin and there are workers for it. Returns the phase that follows.
-    pub(in crate::engine) fn start(&self, shared: &mut Shared) -> Option<Phase> {
+    pub(crate) fn start(&self, shared: &mut Shared) -> Option<Phase> {
         if !self.may_begin {
             return None;
         }

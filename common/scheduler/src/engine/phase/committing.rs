@@ -7,8 +7,8 @@ use crate::policy::StepOutcome;
 use ata_types::{Iteration, TaskOutcome, TaskRange, WorkerId};
 
 /// The data from which an iteration is committed.
-pub(in crate::engine) struct Committing {
-    pub(in crate::engine) number: Iteration,
+pub(crate) struct Committing {
+    pub(crate) number: Iteration,
     pub(super) started_s: f64,
     pub(super) finished_s: f64,
     pub(super) workers: u64,
@@ -24,7 +24,7 @@ pub(in crate::engine) struct Committing {
 
 impl Committing {
     /// Handles a worker's failure on a lease of an asynchronous run.
-    pub(in crate::engine) fn failed(&mut self, shared: &Shared, worker: WorkerId, tasks: TaskRange) {
+    pub(crate) fn failed(&mut self, shared: &Shared, worker: WorkerId, tasks: TaskRange) {
         if let Some(blame) = &mut self.blame {
             blame.add(worker);
             if let Some(reason) = shared.reason_to_abort(self.number, tasks, blame) {
@@ -34,7 +34,7 @@ impl Committing {
     }
 
     /// Commits the step that was taken. Returns the phase that follows.
-    pub(in crate::engine) fn commit(&mut self, shared: &mut Shared, outcome: &StepOutcome) -> Phase {
+    pub(crate) fn commit(&mut self, shared: &mut Shared, outcome: &StepOutcome) -> Phase {
         let cost = self.enter(shared);
         for result in &self.results {
             // Workers that contribute to a step get the resulting parameters at once, and others with their next lease.

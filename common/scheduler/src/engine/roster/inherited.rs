@@ -21,12 +21,7 @@ impl Roster {
     /// machine that has left: it is probably the same worker under another name. But it may be a correct worker at the same
     /// address, so it inherits only a part of a long rest, and is not expelled for failures that are not its own. Returns
     /// the length of its rest and the number of failures, if it rests.
-    pub(in crate::engine) fn inherit(
-        &mut self,
-        now_s: f64,
-        worker: WorkerId,
-        machine: MachineId,
-    ) -> Option<(f64, u32)> {
+    pub(crate) fn inherit(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) -> Option<(f64, u32)> {
         if self.members[worker.slot()].strikes.count > 0 {
             return None;
         }

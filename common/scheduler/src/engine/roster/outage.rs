@@ -11,12 +11,7 @@ impl Roster {
     /// These failures share a cause, and their cost says nothing about any single worker. So the workers rest as if their failures had cost
     /// nothing, beginning with `least_s` and doubling each time, so that an outage costs them about its own time again. Returns
     /// the workers whose rests are shorter now, the time until these end, and the number of failures.
-    pub(in crate::engine) fn shorten_rests(
-        &mut self,
-        now_s: f64,
-        worker: WorkerId,
-        least_s: f64,
-    ) -> Vec<(WorkerId, f64, u32)> {
+    pub(crate) fn shorten_rests(&mut self, now_s: f64, worker: WorkerId, least_s: f64) -> Vec<(WorkerId, f64, u32)> {
         self.members[worker.slot()].strikes.failed_s = Some(now_s);
         let is_outage = self.most_have_failed();
         let was_outage = std::mem::replace(&mut self.is_outage, is_outage);

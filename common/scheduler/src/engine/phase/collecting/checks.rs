@@ -84,7 +84,7 @@ impl Collecting {
     }
 
     /// Returns whether a result of the worker is under check, or is expected for a check.
-    pub(in crate::engine) fn checks(&self, worker: WorkerId) -> bool {
+    pub(crate) fn checks(&self, worker: WorkerId) -> bool {
         self.checks.values().any(|check| check.involved().any(|involved| involved == worker))
     }
 
@@ -129,7 +129,7 @@ impl Collecting {
         }
     }
 
-    pub(in crate::engine) fn compared(
+    pub(crate) fn compared(
         &mut self,
         shared: &mut Shared,
         tasks: TaskRange,

@@ -67,7 +67,7 @@ impl Collecting {
     }
 
     /// Asks the workers for their sums, if there is nothing left to hand out, and leaving workers in any case.
-    pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
+    pub(crate) fn ask(&mut self, shared: &mut Shared) {
         let is_left = self.has_more() || self.mode.races;
         let leaving = &shared.roster.leaving;
         if self.collections.unasked.is_empty() || is_left && leaving.is_empty() {
@@ -90,13 +90,13 @@ impl Collecting {
     }
 
     /// Returns whether the step needs sums that a worker has not delivered.
-    pub(in crate::engine) fn awaits(&self, worker: WorkerId) -> bool {
+    pub(crate) fn awaits(&self, worker: WorkerId) -> bool {
         let Collections { unasked, open, .. } = &self.collections;
         unasked.iter().map(|(holder, _)| holder).chain(open.keys().map(|(holder, _)| holder)).any(|it| *it == worker)
     }
 
     /// Removes a lease that ended without a result from the collections of its worker, which is still present.
-    pub(in crate::engine) fn withdraw(&mut self, shared: &mut Shared, worker: WorkerId, lease: LeaseId) {
+    pub(crate) fn withdraw(&mut self, shared: &mut Shared, worker: WorkerId, lease: LeaseId) {
         self.collections.unasked.retain(|(_, unasked)| unasked.id != lease);
         let is_in = |leases: &[Lease]| leases.iter().any(|held| held.id == lease);
         if let Some((id, leases)) = self.collections.of(worker).find(|(_, leases)| is_in(leases)) {
@@ -107,7 +107,7 @@ impl Collecting {
         self.collections.open.retain(|_, leases| !leases.is_empty());
     }
 
-    pub(in crate::engine) fn delivered(&mut self, shared: &mut Shared, worker: WorkerId, collection: CollectionId) {
+    pub(crate) fn delivered(&mut self, shared: &mut Shared, worker: WorkerId, collection: CollectionId) {
         let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return };
         shared.results += 1;
         shared.roster.forgive(worker);
@@ -120,7 +120,7 @@ impl Collecting {
 
     /// Handles a collection that was refused: its worker failed, and others compute the tasks. Those of its leases that the worker is
     /// still computing will be in another collection.
-    pub(in crate::engine) fn collection_failed(
+    pub(crate) fn collection_failed(
         &mut self,
         shared: &mut Shared,
         worker: WorkerId,
@@ -168,12 +168,12 @@ impl Collecting {
         self.collections.blame.attempts > 0
     }
 
-    pub(in crate::engine) fn results(&self) -> impl Iterator<Item = &AcceptedResult> {
+    pub(crate) fn results(&self) -> impl Iterator<Item = &AcceptedResult> {
         self.collections.kept.iter().map(|kept| &kept.result)
     }
 
     /// Returns whether the step was ordered, and waits for the collections.
-    pub(in crate::engine) fn is_stepping(&self) -> bool {
+    pub(crate) fn is_stepping(&self) -> bool {
         self.collections.is_stepping
     }
 

@@ -19,24 +19,24 @@ use checks::Check;
 use collections::Collections;
 use recovery::Orphan;
 
-pub(in crate::engine) enum CollectingEnd {
+pub(crate) enum CollectingEnd {
     Complete,
     Abort(AbortReason),
 }
 
 /// The result of an action in the collecting phase; `Break` ends the phase.
-pub(in crate::engine) type Flow = ControlFlow<CollectingEnd>;
+pub(crate) type Flow = ControlFlow<CollectingEnd>;
 
 /// The state that exists only while the results of an iteration are collected.
-pub(in crate::engine) struct Collecting {
-    pub(in crate::engine) number: Iteration,
+pub(crate) struct Collecting {
+    pub(crate) number: Iteration,
     decision: Arc<Decision>,
     mode: Mode,
     /// The number of tasks of the run before it.
     position: u64,
-    pub(in crate::engine) started_s: f64,
+    pub(crate) started_s: f64,
     /// The time of the decision, at which an iteration ahead begins.
-    pub(in crate::engine) decided_s: f64,
+    pub(crate) decided_s: f64,
     /// The workers that the decision is about.
     decided: Arc<[WorkerId]>,
     /// The number of workers that took part: those available at the start, and those that joined later.
@@ -44,9 +44,9 @@ pub(in crate::engine) struct Collecting {
     /// Whether its first tasks are handed out.
     has_begun: bool,
     /// The workers that left during the iteration: they count once, even if they come back.
-    pub(in crate::engine) left: WorkerSet,
+    pub(crate) left: WorkerSet,
     collections: Collections,
-    pub(in crate::engine) employed: EmployedWorkers,
+    pub(crate) employed: EmployedWorkers,
     orphans: Vec<Orphan>,
     /// Tasks whose result is taken only once two workers agree on it, by their first index.
     checks: BTreeMap<u64, Check>,
@@ -60,11 +60,7 @@ pub(in crate::engine) struct Collecting {
 
 impl Collecting {
     /// Decides on an iteration after `position` tasks of the run. Nothing is assigned yet.
-    pub(in crate::engine) fn decide(
-        shared: &mut Shared,
-        number: Iteration,
-        position: u64,
-    ) -> Result<Self, AbortReason> {
+    pub(crate) fn decide(shared: &mut Shared, number: Iteration, position: u64) -> Result<Self, AbortReason> {
         for worker in shared.priors.review(number, &mut shared.statistics) {
             shared.policy.learned(worker, &shared.statistics[worker.slot()]);
         }
@@ -98,7 +94,7 @@ impl Collecting {
     }
 
     /// Begins the iteration, or goes on if it had begun ahead.
-    pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
+    pub(crate) fn begin(&mut self, shared: &mut Shared) -> Flow {
         // Asynchronous workers compute while a step is taken, so an iteration's time begins where that of the previous one ended.
         let began_s = if self.is_asynchronous() { shared.last_step_s.or(shared.began_s) } else { None };
         self.started_s = began_s.unwrap_or(shared.now_s);
@@ -113,7 +109,7 @@ impl Collecting {
         if self.mode.is_complete() { Flow::Break(CollectingEnd::Complete) } else { self.recover(shared) }
     }
 
-    pub(in crate::engine) fn hand_out(&mut self, shared: &mut Shared) -> Flow {
+    pub(crate) fn hand_out(&mut self, shared: &mut Shared) -> Flow {
         self.has_begun = true;
         for (i, tasks) in self.mode.shares(&self.decision) {
             self.assign_checked(shared, self.decided[i], tasks, None);
@@ -128,18 +124,18 @@ impl Collecting {
         Flow::Continue(())
     }
 
-    pub(in crate::engine) fn has_orphans(&self) -> bool {
+    pub(crate) fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
     }
 
     /// Returns whether a worker that has done its tasks may go on with the next iteration, since nothing is left to hand out, and one waits.
-    pub(in crate::engine) fn may_go_on(&mut self, shared: &Shared) -> bool {
+    pub(crate) fn may_go_on(&mut self, shared: &Shared) -> bool {
         let waits = |worker: &WorkerId| shared.roster.may_begin(*worker, false);
         self.is_stepping() || self.mode.step.is_some() && !self.has_more() && self.employed.workers().iter().any(waits)
     }
 
     /// Returns the number of tasks of the step, all of which are handed out.
-    pub(in crate::engine) fn tasks(&self) -> u64 {
+    pub(crate) fn tasks(&self) -> u64 {
         let results = || self.results().map(|result| result.lease.tasks.count).sum();
         self.mode.step.map_or_else(results, |tasks| tasks.count)
     }
@@ -150,12 +146,12 @@ impl Collecting {
     }
 
     /// Returns whether each result makes its own step.
-    pub(in crate::engine) fn is_asynchronous(&self) -> bool {
+    pub(crate) fn is_asynchronous(&self) -> bool {
         matches!(self.decision.collect, Collect::Each { .. })
     }
 
     /// Returns the time at which to ask the policy again if nothing happens before, in seconds since the run began.
-    pub(in crate::engine) fn ask_again_s(&self) -> Option<f64> {
+    pub(crate) fn ask_again_s(&self) -> Option<f64> {
         self.actions.ask_again_s.filter(|_| !self.is_stepping())
     }
 
@@ -211,7 +207,7 @@ impl Collecting {
         }
     }
 
-    pub(in crate::engine) fn lease_done(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+    pub(crate) fn lease_done(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
         let AcceptedResult { worker, lease, .. } = result;
         let is_own = lease.own.is_some();
         let had_paused = !is_own && !self.are_collections_failing() && shared.failures.end();
@@ -245,7 +241,7 @@ impl Collecting {
     }
 
     /// Handles the delivery of a collection with one lease.
-    pub(in crate::engine) fn arrived(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+    pub(crate) fn arrived(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
         if self.is_asynchronous() {
             shared.await_step(result);
             return self.next_arrival(shared);
@@ -273,7 +269,7 @@ impl Collecting {
 
     /// Ends the leases that are left once all results are there, and asks for the optimizer step. Returns the data from which the
     /// iteration is committed, unless the step waits for collections first.
-    pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
+    pub(crate) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
         // The orphans left are failed copies of tasks that others have done.
         self.orphans.clear();
         if self.mode.races {
@@ -288,7 +284,7 @@ impl Collecting {
     }
 
     /// Returns the data from which the iteration is committed, once the step was taken with all collections.
-    pub(in crate::engine) fn committing(&mut self, shared: &mut Shared) -> Committing {
+    pub(crate) fn committing(&mut self, shared: &mut Shared) -> Committing {
         let results = self.take_kept(shared);
         if let Some(count) = &mut shared.task_count {
             let tasks = results.iter().map(|result| result.lease.tasks.count).sum();

@@ -15,7 +15,7 @@ pub(super) struct Orphan {
 }
 
 impl Collecting {
-    pub(in crate::engine) fn worker_joined(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
+    pub(crate) fn worker_joined(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
         self.workers += u64::from(!self.left.contains(worker));
         shared.last_wait = None;
         // Failed tasks that no present worker could retry come first: the run must end if they fail everywhere.
@@ -23,12 +23,7 @@ impl Collecting {
     }
 
     /// Handles a worker that hung on the first of these leases and was evicted.
-    pub(in crate::engine) fn worker_evicted(
-        &mut self,
-        shared: &mut Shared,
-        worker: WorkerId,
-        lost: Vec<EndedLease>,
-    ) -> Flow {
+    pub(crate) fn worker_evicted(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) -> Flow {
         self.left.insert(worker);
         self.lose_collections(shared, worker);
         let hung_on = lost.first().map(|ended| ended.lease.tasks);
@@ -45,7 +40,7 @@ impl Collecting {
         self.recover(shared)
     }
 
-    pub(in crate::engine) fn lease_failed(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) -> Flow {
+    pub(crate) fn lease_failed(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) -> Flow {
         let lease = ended.lease;
         self.withdraw(shared, worker, lease.id);
         self.recompute(shared, worker, ended, true);
@@ -54,14 +49,14 @@ impl Collecting {
         self.recover(shared)
     }
 
-    pub(in crate::engine) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
+    pub(crate) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
         let Some(lost) = shared.expel_if_due(worker) else { return false };
         self.worker_left(shared, worker, lost);
         true
     }
 
     /// Has the leases of a worker that left computed again, and the results that it kept.
-    pub(in crate::engine) fn worker_left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
+    pub(crate) fn worker_left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
         self.left.insert(worker);
         self.lose_collections(shared, worker);
         for ended in lost {
@@ -70,13 +65,7 @@ impl Collecting {
     }
 
     /// Has a lease computed again that ended without a result. Its worker failed on it if `is_blamed`; otherwise it was lost.
-    pub(in crate::engine) fn recompute(
-        &mut self,
-        shared: &mut Shared,
-        worker: WorkerId,
-        ended: EndedLease,
-        is_blamed: bool,
-    ) {
+    pub(crate) fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease, is_blamed: bool) {
         let EndedLease { lease, mut blame, .. } = ended;
         if self.is_asked_again(worker, &lease, is_blamed) {
             return;
@@ -119,7 +108,7 @@ impl Collecting {
     }
 
     /// Reassigns what must be computed again, and gives work to idle workers that should have some.
-    pub(in crate::engine) fn recover(&mut self, shared: &mut Shared) -> Flow {
+    pub(crate) fn recover(&mut self, shared: &mut Shared) -> Flow {
         self.reassign(shared)?;
         self.continue_checks(shared)?;
         if !self.orphans.is_empty() {
@@ -131,7 +120,7 @@ impl Collecting {
     }
 
     /// Gives work to idle workers that should have some.
-    pub(in crate::engine) fn resume(&mut self, shared: &mut Shared) -> Flow {
+    pub(crate) fn resume(&mut self, shared: &mut Shared) -> Flow {
         self.employ_idle(shared);
         self.replan(shared)
     }
