@@ -35,7 +35,7 @@ pub use allocation::{PerWorker, Rule, allocate_by_score, ras, ras_by_cost, unifo
 pub use batches::{BatchStatistics, CostLine};
 pub use engine::{
     AbortReason, Collection, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, RateScaling,
-    Refusal, Report, RestoreError, SavedEngine, TaskChoice, TaskRule, Verify, WaitReason,
+    Refusal, Report, RestoreError, SavedEngine, TaskChoice, TaskRule, Verify,
 };
 pub use goodput::{Goodput, progress};
 pub use ledger::{IterationCost, Ledger, WorkerCost};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ata_record::RunEvent;
-use ata_scheduler::{Decision, Effect, Event, LeaseTime, WaitReason};
+use ata_scheduler::{Decision, Effect, Event, LeaseTime};
 use ata_sums::outer_rate;
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
 use ata_wire::{Assignment, FarewellReason, ToWorker};
@@ -79,9 +79,8 @@ impl Driver {
                 });
             }
             Effect::Committed { cost, must_save } => self.committed(&cost, must_save),
-            Effect::Wait { reason } => {
-                let WaitReason::Workers { present, needed } = reason;
-                tracing::info!("{reason}");
+            Effect::Wait { present, needed } => {
+                tracing::info!("waiting for workers: {present} of {needed} present");
                 self.publisher.publish(RunEvent::Wait { time_s: self.now_s, present, needed });
             }
             Effect::Finish { reason } => self.ending = Some(Ending::Stop(StopReason::Finished(reason))),

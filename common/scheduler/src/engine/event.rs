@@ -2,7 +2,6 @@
 
 #![expect(missing_docs, reason = "the names of most fields say what they are")]
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::FinishReason;
@@ -167,8 +166,8 @@ pub enum Effect {
         /// suggest. If that fails, send [`Event::NotSaved`].
         must_save: bool,
     },
-    /// The run cannot continue until something changes. Sent once per reason.
-    Wait { reason: WaitReason },
+    /// The run cannot continue, since too few workers are present. Sent once for the same numbers.
+    Wait { present: usize, needed: usize },
     /// The run is done.
     Finish { reason: FinishReason },
     /// The run is given up.
@@ -200,20 +199,6 @@ pub enum LeaseTime {
         /// Seconds that the worker had spent on it; `None` if it had not begun.
         elapsed_s: Option<f64>,
     },
-}
-
-/// The reason why the engine waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitReason {
-    /// Too few workers are present.
-    Workers { present: usize, needed: usize },
-}
-
-impl fmt::Display for WaitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Workers { present, needed } = self;
-        write!(f, "waiting for workers: {present} of {needed} present")
-    }
 }
 
 /// The reason why a run is given up.

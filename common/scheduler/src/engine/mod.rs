@@ -63,7 +63,7 @@ mod view;
 mod worker_set;
 
 pub use config::{EngineConfig, FinishReason, Limits, Verify};
-pub use event::{AbortReason, Collection, Effect, Event, LeaseTime, Refusal, Report, WaitReason};
+pub use event::{AbortReason, Collection, Effect, Event, LeaseTime, Refusal, Report};
 pub(crate) use random::{Purpose, stream};
 pub use saved::{RestoreError, SavedEngine};
 pub(crate) use saved::{check_progress, demand, teach};

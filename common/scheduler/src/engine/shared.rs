@@ -9,7 +9,6 @@ use super::phase::Collecting;
 use super::task_count::TaskCount;
 use super::{
     AcceptedResult, Effect, EmployedWorkers, EndedLease, EngineConfig, LeaseTime, Leases, Priors, Refusal, Roster,
-    WaitReason,
 };
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::Policy;
@@ -74,7 +73,7 @@ pub(super) struct Shared {
     pub(super) last_step_s: Option<f64>,
     /// Whether an iteration has begun since this engine was created or restored.
     pub(super) has_begun: bool,
-    pub(super) last_wait: Option<WaitReason>,
+    pub(super) last_wait: Option<(usize, usize)>,
     pub(super) downloads: Downloads,
     pub(super) now_s: f64,
     pub(super) effects: Vec<Effect>,
@@ -112,11 +111,11 @@ impl Shared {
         }
     }
 
-    /// Reports what the run waits for, unless that was already its last report.
-    pub(super) fn wait(&mut self, reason: WaitReason) {
-        if self.last_wait != Some(reason) {
-            self.last_wait = Some(reason);
-            self.effects.push(Effect::Wait { reason });
+    /// Reports that the run waits for workers, unless that was already its last report.
+    pub(super) fn wait(&mut self, present: usize, needed: usize) {
+        if self.last_wait != Some((present, needed)) {
+            self.last_wait = Some((present, needed));
+            self.effects.push(Effect::Wait { present, needed });
         }
     }
 

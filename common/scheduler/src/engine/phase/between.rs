@@ -1,7 +1,7 @@
 //! The phase before the first iteration, or between two, in which the driver saves the state.
 
 use super::{Collecting, Phase};
-use crate::engine::{FinishReason, Shared, WaitReason};
+use crate::engine::{FinishReason, Shared};
 use ata_types::Iteration;
 
 pub(crate) struct Between {
@@ -31,7 +31,7 @@ impl Between {
         let present = shared.roster.present.len();
         let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
         if present < needed {
-            shared.wait(WaitReason::Workers { present, needed });
+            shared.wait(present, needed);
             if let Some(count) = &mut shared.task_count {
                 count.interrupt();
             }

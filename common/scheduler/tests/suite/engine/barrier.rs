@@ -2,7 +2,6 @@
 
 use ata_scheduler::{
     AbortReason, Decision, Effect, Engine, EngineConfig, Event, Policy, Refusal, Report, Round, Rule, SchedulerRng,
-    WaitReason,
 };
 use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 
@@ -39,7 +38,7 @@ fn a_barrier_iteration_waits_for_every_task() {
 #[test]
 fn the_first_iteration_waits_for_min_workers_and_says_so_once() {
     let mut cluster = Cluster::new("uta", 2, 2);
-    let waiting = |present| Effect::Wait { reason: WaitReason::Workers { present, needed: 2 } };
+    let waiting = |present| Effect::Wait { present, needed: 2 };
     assert_eq!(cluster.join(1), [waiting(1)]);
     assert_eq!(cluster.join(1), [], "a worker that joins again changes nothing");
     assert_eq!(assigned(&cluster.join(2)).len(), 2);
@@ -69,7 +68,7 @@ fn a_lost_workers_tasks_go_to_the_others_within_the_iteration() {
 fn with_nobody_left_the_iteration_waits_for_a_worker() {
     let mut cluster = Cluster::new("uta", 3, 1);
     let leases = assigned(&cluster.join(1));
-    assert_eq!(cluster.lose(1), [Effect::Wait { reason: WaitReason::Workers { present: 0, needed: 1 } }]);
+    assert_eq!(cluster.lose(1), [Effect::Wait { present: 0, needed: 1 }]);
     assert_eq!(indices(&assigned(&cluster.join(2))), indices(&leases));
 }
 

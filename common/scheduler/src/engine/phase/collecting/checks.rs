@@ -12,7 +12,7 @@
 use smallvec::SmallVec;
 
 use super::{Collecting, CollectingEnd, Flow};
-use crate::engine::{AcceptedResult, Blame, Effect, Shared, WaitReason};
+use crate::engine::{AcceptedResult, Blame, Effect, Shared};
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
 /// The number of results that are compared before the tasks count as disputed: of five that all differ, at least four are wrong, and
@@ -224,7 +224,7 @@ impl Collecting {
             } else {
                 if is_waiting {
                     let present = shared.roster.present.len();
-                    shared.wait(WaitReason::Workers { present, needed: present + 1 });
+                    shared.wait(present, present + 1);
                 }
                 break;
             }

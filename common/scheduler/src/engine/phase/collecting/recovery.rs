@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Collecting, CollectingEnd, Flow};
 use crate::allocation::ras_by_cost;
-use crate::engine::{Blame, EndedLease, Purpose, Shared, WaitReason, share_out, stream};
+use crate::engine::{Blame, EndedLease, Purpose, Shared, share_out, stream};
 use ata_types::{Lease, LeaseId, TaskRange, TaskRanges, WorkerId};
 
 /// Tasks whose lease ended without a result, to be given to another worker.
@@ -164,7 +164,7 @@ impl Collecting {
             return Flow::Break(CollectingEnd::Abort(reason));
         }
         if shared.roster.present.is_empty() {
-            shared.wait(WaitReason::Workers { present: 0, needed: 1 });
+            shared.wait(0, 1);
             return Flow::Continue(());
         }
         if shared.failures.is_pause() {
