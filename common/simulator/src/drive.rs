@@ -10,7 +10,7 @@ use crate::agenda::{Agenda, Appointment};
 use crate::change::{Change, Moment};
 use crate::cluster::{Cluster, Occurrence};
 use crate::error::SimulationError;
-use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
+use crate::observer::{IterationStart, Observer, Restart, Step};
 use crate::order::{Order, Orders, Outstanding};
 
 /// The result of a run: the virtual time at its end.
@@ -257,8 +257,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
     }
 
     fn committed(&mut self) {
-        let time = EngineTime { now: self.now, clock: self.clock };
-        match self.observer.committed(time, self.engine, &mut self.effects) {
+        match self.observer.committed(self.now, self.clock, self.engine, &mut self.effects) {
             Some(until) => self.appointments.add(until, Appointment::WaitEnd),
             None => self.proceed(),
         }

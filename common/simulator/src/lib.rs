@@ -35,7 +35,7 @@ pub use law::{LawError, TimeLaws, WorkerLaw, trace_columns};
 pub use links::{Bandwidth, Links};
 pub use links_spec::{LinksSpec, time_s};
 pub use network::{Direction, Faults, Message, MessageCounts, Partition, VirtualNetwork, VirtualSession};
-pub use observer::{EngineTime, ExchangeTime, IterationStart, Observer, Restart, Step};
+pub use observer::{ExchangeTime, IterationStart, Observer, Restart, Step};
 pub use simulation::{MAX_BUDGET, Simulation};
 pub use times::{LawTimes, RecordedTimes, TaskTimes, worker_rng};
 pub use truth::{ClusterTruth, OracleTimes};

@@ -33,11 +33,11 @@ pub trait Observer {
     }
 
     /// Called when an iteration is committed and the next one has not begun: the engine may now be saved, or replaced by another
-    /// one. Effects are carried out as usual.
+    /// one. Effects are carried out as usual. `clock` is the engine's time, which stands still while the coordinator is down.
     ///
     /// Returns the virtual time until which the next iteration has to wait, when this is called once more; `None` if it
     /// may begin.
-    fn committed(&mut self, _time: EngineTime, _engine: &mut Engine, _effects: &mut Vec<Effect>) -> Option<f64> {
+    fn committed(&mut self, _now: f64, _clock: f64, _engine: &mut Engine, _effects: &mut Vec<Effect>) -> Option<f64> {
         None
     }
 
@@ -69,15 +69,6 @@ impl<F: FnMut(&Step<'_>) -> StepOutcome> Observer for F {
     fn step(&mut self, step: &Step<'_>) -> StepOutcome {
         self(step)
     }
-}
-
-/// The virtual time and the engine's time, for observers that use the engine itself.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EngineTime {
-    /// The virtual time.
-    pub now: f64,
-    /// The engine's time, which stands still while the coordinator is down.
-    pub clock: f64,
 }
 
 /// The coordinator's state when it starts again after a crash.

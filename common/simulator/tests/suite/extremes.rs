@@ -2,7 +2,7 @@
 
 use ata_policies::POLICIES;
 use ata_scheduler::{Effect, Engine, EngineConfig, SavedEngine, StepOutcome, WorkerStatistics};
-use ata_simulator::{EngineTime, Observer, Simulation, Step};
+use ata_simulator::{Observer, Simulation, Step};
 use serde_json::{Value, json};
 
 use crate::{informed, times};
@@ -21,7 +21,7 @@ impl Observer for Saver {
         StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), ..StepOutcome::default() }
     }
 
-    fn committed(&mut self, _time: EngineTime, engine: &mut Engine, _effects: &mut Vec<Effect>) -> Option<f64> {
+    fn committed(&mut self, _now: f64, _clock: f64, engine: &mut Engine, _effects: &mut Vec<Effect>) -> Option<f64> {
         if engine.ledger().iterations == SAVED_AFTER {
             self.0 = Some(engine.save());
         }

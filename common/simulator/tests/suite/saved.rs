@@ -3,7 +3,7 @@
 
 use ata_policies::POLICIES;
 use ata_scheduler::{Effect, Engine, EngineConfig, Event, PolicyKind, SavedEngine, StepOutcome, WorkerStatistics};
-use ata_simulator::{Change, EngineTime, Moment, Observer, Simulation, Step};
+use ata_simulator::{Change, Moment, Observer, Simulation, Step};
 use ata_types::{CollectionId, Lease, TaskOutcome, WorkerId};
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ impl Observer for Log<'_> {
         }
     }
 
-    fn committed(&mut self, time: EngineTime, engine: &mut Engine, effects: &mut Vec<Effect>) -> Option<f64> {
+    fn committed(&mut self, _now: f64, clock: f64, engine: &mut Engine, effects: &mut Vec<Effect>) -> Option<f64> {
         self.committed += 1;
         if self.committed != self.after {
             return None;
@@ -56,7 +56,7 @@ impl Observer for Log<'_> {
         let saved = engine.save();
         let present: Vec<WorkerId> = engine.present().collect();
         for &worker in &present {
-            engine.handle(time.clock, Event::WorkerLost { worker }, effects);
+            engine.handle(clock, Event::WorkerLost { worker }, effects);
         }
         if self.what == Break::Restore {
             let saved: SavedEngine = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
@@ -64,7 +64,7 @@ impl Observer for Log<'_> {
         }
         for &worker in &present {
             let (machine, prior) = (worker.into(), prior(worker));
-            engine.handle(time.clock, Event::WorkerJoined { worker, machine, prior, fuses: false }, effects);
+            engine.handle(clock, Event::WorkerJoined { worker, machine, prior, fuses: false }, effects);
         }
         None
     }
@@ -184,7 +184,7 @@ impl Observer for Forgetting {
         StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), ..StepOutcome::default() }
     }
 
-    fn committed(&mut self, time: EngineTime, engine: &mut Engine, effects: &mut Vec<Effect>) -> Option<f64> {
+    fn committed(&mut self, _now: f64, clock: f64, engine: &mut Engine, effects: &mut Vec<Effect>) -> Option<f64> {
         // By then each worker was observed, under asynchronous policies as well.
         if engine.ledger().iterations != u64::from(2 * MANY) {
             return None;
@@ -192,8 +192,8 @@ impl Observer for Forgetting {
         let size = |engine: &Engine| serde_json::to_string(&engine.save()).unwrap().len();
         self.0.push(size(engine));
         for worker in (FEW..MANY).map(|slot| WorkerId::from_slot(slot as usize)) {
-            engine.handle(time.clock, Event::WorkerLost { worker }, effects);
-            engine.handle(time.clock, Event::WorkerForgotten { worker }, effects);
+            engine.handle(clock, Event::WorkerLost { worker }, effects);
+            engine.handle(clock, Event::WorkerForgotten { worker }, effects);
         }
         self.0.push(size(engine));
         None

@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 
 use ata_scheduler::{Effect, Engine, Event, Refusal, SavedEngine, StepOutcome};
-use ata_simulator::{EngineTime, Message, Observer, Restart, Step};
+use ata_simulator::{Message, Observer, Restart, Step};
 use ata_types::{CollectionId, LeaseId, WorkerId};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -135,8 +135,8 @@ impl Observer for Coordinator<'_> {
     }
 
     /// Saves what is due, as the real coordinator does; the next iteration begins unless it has to wait for that.
-    fn committed(&mut self, time: EngineTime, engine: &mut Engine, _effects: &mut Vec<Effect>) -> Option<f64> {
-        self.now_s = time.now;
+    fn committed(&mut self, now: f64, clock: f64, engine: &mut Engine, _effects: &mut Vec<Effect>) -> Option<f64> {
+        self.now_s = now;
         self.finish_writing();
         self.checks.check_ledger(engine);
         let number = self.checks.record.parameters.len() as u64 - 1;
@@ -150,7 +150,7 @@ impl Observer for Coordinator<'_> {
             assert_eq!(saved.next_iteration().number(), self.checks.record.parameters.len() as u64);
             let engine = serde_json::to_string(&saved).unwrap();
             let until_s = self.now_s + self.rng.random_range(0.001..1.0);
-            self.writing = Some((until_s, Saved { time_s: time.clock, engine, record: self.checks.record.clone() }));
+            self.writing = Some((until_s, Saved { time_s: clock, engine, record: self.checks.record.clone() }));
         }
         self.checks.state = State::Running;
         None
