@@ -60,23 +60,15 @@ struct LeaseQueue {
     waited_s: f64,
 }
 
-/// The time by which a worker must have reported its first lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Deadline {
-    at: Time,
-    worker: WorkerId,
-    /// The value of [`LeaseQueue::deadlines`] when this deadline was set.
-    set: u32,
-}
-
 /// The table of all leases. A worker computes and reports its leases in order, so that granting, finding and finishing
 /// a lease take constant time, however many there are.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     queues: Vec<LeaseQueue>,
     pub(super) len: usize,
-    /// The deadlines, earliest first; void ones are skipped.
-    deadlines: BinaryHeap<Reverse<Deadline>>,
+    /// The times by which workers must have reported their first leases, earliest first, each with the value of [`LeaseQueue::deadlines`]
+    /// when it was set. Void ones are skipped.
+    deadlines: BinaryHeap<Reverse<(Time, WorkerId, u32)>>,
     /// The blocked workers, and the times since which they are blocked. Their deadlines are suspended.
     blocked: BTreeMap<WorkerId, f64>,
     pub(super) next_id: u64,
@@ -216,13 +208,11 @@ impl Leases {
     pub(super) fn set_deadline(&mut self, worker: WorkerId, allowed_s: f64) {
         let queue = &mut self.queues[worker.slot()];
         queue.deadlines = queue.deadlines.wrapping_add(1);
-        let at = Time(queue.heard_s + allowed_s);
-        let set = queue.deadlines;
-        self.deadlines.push(Reverse(Deadline { at, worker, set }));
+        self.deadlines.push(Reverse((Time(queue.heard_s + allowed_s), worker, queue.deadlines)));
         // Each worker has at most one valid deadline. Once the heap holds a few times that many, the void ones are removed.
         if self.deadlines.len() > 4 * self.queues.len() + 64 {
             let mut all = std::mem::take(&mut self.deadlines).into_vec();
-            all.retain(|Reverse(deadline)| self.holds(deadline));
+            all.retain(|Reverse((_, worker, set))| self.holds(*worker, *set));
             self.deadlines = all.into();
         }
     }
@@ -242,15 +232,16 @@ impl Leases {
         true
     }
 
-    fn holds(&self, deadline: &Deadline) -> bool {
-        let queue = &self.queues[deadline.worker.slot()];
-        !queue.leases.is_empty() && queue.deadlines == deadline.set && !self.blocked.contains_key(&deadline.worker)
+    /// Returns whether the deadline of a worker is valid that was set at this count.
+    fn holds(&self, worker: WorkerId, set: u32) -> bool {
+        let queue = &self.queues[worker.slot()];
+        !queue.leases.is_empty() && queue.deadlines == set && !self.blocked.contains_key(&worker)
     }
 
     pub(super) fn next_deadline_s(&mut self) -> Option<f64> {
-        while let Some(Reverse(next)) = self.deadlines.peek() {
-            if self.holds(next) {
-                return Some(next.at.0);
+        while let Some(Reverse((at, worker, set))) = self.deadlines.peek() {
+            if self.holds(*worker, *set) {
+                return Some(at.0);
             }
             self.deadlines.pop();
         }
@@ -261,7 +252,7 @@ impl Leases {
     pub(super) fn overdue(&mut self, now_s: f64) -> Vec<(WorkerId, f64)> {
         let mut overdue = Vec::new();
         while self.next_deadline_s().is_some_and(|at_s| at_s < now_s)
-            && let Some(Reverse(Deadline { worker, .. })) = self.deadlines.pop()
+            && let Some(Reverse((_, worker, _))) = self.deadlines.pop()
         {
             overdue.push((worker, now_s - self.queues[worker.slot()].heard_s));
         }
