@@ -59,17 +59,12 @@ impl Shared {
     }
 
     /// Has a lease computed again that ended without a result, if it is one of the iteration ahead. Otherwise, returns it.
-    pub(super) fn recompute_ahead(
-        &mut self,
-        worker: WorkerId,
-        ended: EndedLease,
-        is_blamed: bool,
-    ) -> Option<EndedLease> {
+    pub(super) fn recompute_ahead(&mut self, worker: WorkerId, ended: EndedLease, blamed: bool) -> Option<EndedLease> {
         let Some(mut ahead) = self.ahead.take_if(|ahead| ahead.number == ended.lease.iteration) else {
             return Some(ended);
         };
         ahead.withdraw(self, worker, ended.lease.id);
-        ahead.recompute(self, worker, ended, is_blamed);
+        ahead.recompute(self, worker, ended, blamed);
         self.ahead = Some(ahead);
         None
     }

@@ -199,13 +199,8 @@ impl Shared {
     }
 
     /// Ends the lease of a collection that is being sent, with `outcome`. Returns the lease; `None` if the collection is not being sent.
-    pub(super) fn end_sent(
-        &mut self,
-        worker: WorkerId,
-        collection: CollectionId,
-        outcome: TaskOutcome,
-    ) -> Option<EndedLease> {
-        let result = self.sent.remove(&(worker, collection))?;
+    pub(super) fn end_sent(&mut self, worker: WorkerId, id: CollectionId, outcome: TaskOutcome) -> Option<EndedLease> {
+        let result = self.sent.remove(&(worker, id))?;
         self.discard(&result, outcome);
         self.roster.stepped(worker);
         Some(EndedLease { lease: result.lease, blame: None, elapsed_s: Some(result.busy_s) })

@@ -120,13 +120,8 @@ impl Collecting {
 
     /// Handles a collection that was refused: its worker failed, and others compute the tasks. Those of its leases that the worker is
     /// still computing will be in another collection.
-    pub(crate) fn collection_failed(
-        &mut self,
-        shared: &mut Shared,
-        worker: WorkerId,
-        collection: CollectionId,
-    ) -> Flow {
-        let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return Flow::Continue(()) };
+    pub(crate) fn collection_failed(&mut self, shared: &mut Shared, worker: WorkerId, id: CollectionId) -> Flow {
+        let Some(leases) = self.collections.open.remove(&(worker, id)) else { return Flow::Continue(()) };
         let lost = self.collections.take_lost(|result| leases.contains(&result.lease));
         let lost_s = lost.iter().map(|result| result.busy_s).sum();
         let is_held = |lease: &Lease| shared.leases.find(worker, lease.id).is_some();
