@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 pub struct Time(pub f64);
 
 impl PartialEq for Time {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
@@ -15,12 +16,14 @@ impl PartialEq for Time {
 impl Eq for Time {}
 
 impl PartialOrd for Time {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Time {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.total_cmp(&other.0)
     }
