@@ -48,12 +48,8 @@ pub(crate) struct LinkedCluster<'a, T> {
 }
 
 enum LinkMessage {
-    Report {
-        worker: WorkerId,
-        lease: LeaseId,
-        busy: Option<Vec<f64>>,
-        waited: f64,
-    },
+    /// A worker's report on a lease, without the times of its tasks if it failed.
+    Report { worker: WorkerId, lease: LeaseId, busy: Option<Vec<f64>>, waited: f64 },
     /// The beginning of a vector.
     Vector(VectorPart),
 }
