@@ -123,3 +123,9 @@ pub struct CollectionId(pub u64);
 /// Identifies one vector that a worker is asked for; never reused within a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VectorId(pub u64);
+
+impl fmt::Display for VectorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
