@@ -16,8 +16,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tonic::Status;
 
+use super::Driver;
 use super::sessions::{OpenedSession, Session, SessionHandle};
-use super::{Driver, Ending};
 use crate::checkpoint::SaveResult;
 use crate::config::{Timeouts, interval_ms};
 use crate::parameters::{DueSets, TrainedParameters};
@@ -173,7 +173,7 @@ impl Driver {
             }
             DriverCommand::Forgive { name, reply } => answer(reply, self.forgive(&name)),
             DriverCommand::Save(result) => self.save_finished(result),
-            DriverCommand::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
+            DriverCommand::RecordFailed(error) => self.ending = Some(Err(error.into())),
         }
     }
 

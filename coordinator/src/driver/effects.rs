@@ -8,9 +8,9 @@ use ata_sums::outer_rate;
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
 use ata_wire::{Assignment, FarewellReason, ToWorker};
 
+use super::Driver;
 use super::steps::StepPlan;
-use super::{Driver, Ending};
-use crate::report::StopReason;
+use crate::report::{RunError, StopReason};
 
 /// The maximum number of workers in an allocation that is recorded in full. In larger allocations, workers without a task are omitted:
 /// 10,000 of them would add 300 kB to the journal with each iteration.
@@ -83,8 +83,10 @@ impl Driver {
                 tracing::info!("waiting for workers: {present} of {needed} present");
                 self.publisher.publish(RunEvent::Wait { time_s: self.now_s, present, needed });
             }
-            Effect::Finish { reason } => self.ending = Some(Ending::Stop(StopReason::Finished(reason))),
-            Effect::Abort { reason } => self.ending = Some(Ending::Abort(reason)),
+            Effect::Finish { reason } => self.ending = Some(Ok(StopReason::Finished(reason))),
+            Effect::Abort { reason } => {
+                self.ending = Some(Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }));
+            }
         }
     }
 

@@ -24,7 +24,7 @@ impl Driver {
     ) -> RunReport {
         self.is_ending = true;
         let finished = match ending {
-            Ending::Stop(reason @ StopReason::Finished(_)) if self.evaluations.by_workers => Some(reason),
+            Ok(reason @ StopReason::Finished(_)) if self.evaluations.by_workers => Some(reason),
             _ => None,
         };
         if finished.is_none() {
@@ -37,9 +37,12 @@ impl Driver {
         }
         self.settle(&mut commands, |driver| !driver.steps.is_under_way).await;
         self.save_last(&mut commands).await;
-        let mut ended = self.result(ending);
-        if let Some(Err(error)) = self.take_ending().map(|failed| self.result(failed)) {
-            ended = ended.and(Err(error));
+        let mut ended = ending;
+        // The reason of a failed optimizer may arrive after the failure.
+        if let Some(Err(error)) = self.take_ending()
+            && matches!(ended, Ok(_) | Err(RunError::Training))
+        {
+            ended = Err(error);
         }
         if let Ok(reason @ StopReason::Finished(_)) = ended {
             let evaluated = self.evaluate_last(&mut commands, stop).await;
@@ -48,14 +51,14 @@ impl Driver {
         if let Some(reason) = finished {
             // The training succeeded, even if the evaluation did not. An interrupted evaluation may be resumed later.
             let is_stopped = matches!(ended, Ok(StopReason::Stopped));
-            self.take_leave(&Ending::Stop(if is_stopped { StopReason::Stopped } else { reason }));
+            self.take_leave(&Ok(if is_stopped { StopReason::Stopped } else { reason }));
         }
         let written = self.write_model(&mut commands).await;
         self.report(ended.and_then(|reason| written.map(|()| reason).map_err(RunError::from)))
     }
 
     /// Writes the last event, and collects the results.
-    fn report(mut self, ended: Result<StopReason, RunError>) -> RunReport {
+    fn report(mut self, ended: Ending) -> RunReport {
         let (state, reason) = match &ended {
             Ok(StopReason::Finished(reason)) => (EndState::Finished, reason.name().to_owned()),
             Ok(StopReason::Stopped) => (EndState::Stopped, "it was told to stop".to_owned()),
@@ -74,15 +77,6 @@ impl Driver {
             not_saved: self.checkpoints.failed,
             parameters: self.sizes.values(),
             parameters_sha256,
-        }
-    }
-
-    fn result(&mut self, ending: Ending) -> Result<StopReason, RunError> {
-        match ending {
-            Ending::Stop(reason) => Ok(reason),
-            Ending::Abort(reason) => Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }),
-            Ending::TrainingFailed => Err(self.steps.failure.take().map_or(RunError::Training, RunError::Optimizer)),
-            Ending::RecordFailed(error) => Err(error.into()),
         }
     }
 
@@ -115,11 +109,9 @@ impl Driver {
     /// Ends all sessions, and sends each worker the reason.
     pub(super) fn take_leave(&mut self, ending: &Ending) {
         let (reason, detail) = match ending {
-            Ending::Stop(StopReason::Finished(_)) => (FarewellReason::Finished, "the run is finished"),
-            Ending::Stop(StopReason::Stopped) => (FarewellReason::Stopping, "the coordinator was told to stop"),
-            Ending::Abort(_) | Ending::TrainingFailed | Ending::RecordFailed(_) => {
-                (FarewellReason::Failed, "the run failed; see the coordinator's log")
-            }
+            Ok(StopReason::Finished(_)) => (FarewellReason::Finished, "the run is finished"),
+            Ok(StopReason::Stopped) => (FarewellReason::Stopping, "the coordinator was told to stop"),
+            Err(_) => (FarewellReason::Failed, "the run failed; see the coordinator's log"),
         };
         for session in self.sessions.close_all() {
             session.farewell(reason, detail);

@@ -50,8 +50,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ata_record::{RecordError, RunEvent, RunState};
-use ata_scheduler::{AbortReason, Effect, Engine, Event};
+use ata_record::{RunEvent, RunState};
+use ata_scheduler::{Effect, Engine, Event};
 use ata_types::CHUNK_VALUES;
 use ata_wire::duration;
 use tokio::sync::{mpsc, watch};
@@ -125,15 +125,7 @@ pub(crate) struct Driver {
 }
 
 /// The reason why the loop of a run ends.
-#[derive(Debug)]
-enum Ending {
-    /// All iterations are committed, or a stop was requested.
-    Stop(StopReason),
-    Abort(AbortReason),
-    TrainingFailed,
-    /// The journal can no longer be written.
-    RecordFailed(RecordError),
-}
+type Ending = Result<StopReason, RunError>;
 
 impl Driver {
     /// Begins or resumes a run, and starts its threads. `commands` is the sender of the loop's queue.
@@ -216,20 +208,13 @@ impl Driver {
         // A checkpoint does not include the evaluation after its last step, so a resumed run may have to start with it.
         self.evaluate_if_due();
         self.notify(Event::Proceed);
-        // A run that ends in its first turn polls it as well.
-        let is_stopped = tokio::select! {
-            biased;
-            () = &mut stop => true,
-            () = std::future::ready(()) => false,
-        };
         let ending = loop {
-            if is_stopped {
-                break Ending::Stop(StopReason::Stopped);
-            }
             let command = tokio::select! {
+                // A run that ends in its first turn polls `stop` as well.
+                biased;
+                () = &mut stop => break Ok(StopReason::Stopped),
                 command = commands.recv() => command,
                 () = tokio::time::sleep(self.until_next_check()) => None,
-                () = &mut stop => break Ending::Stop(StopReason::Stopped),
             };
             if let Some(ending) = self.turn(clock.read(Instant::now()), command) {
                 break ending;
@@ -251,8 +236,10 @@ impl Driver {
 
     /// Returns why the run ends, if anything since the last call ended it.
     fn take_ending(&mut self) -> Option<Ending> {
-        let failed = self.steps.has_failed.then_some(Ending::TrainingFailed);
-        failed.or(self.ending.take())
+        if self.steps.has_failed {
+            return Some(Err(self.steps.failure.take().map_or(RunError::Training, RunError::Optimizer)));
+        }
+        self.ending.take()
     }
 
     fn tick(&self) -> Duration {

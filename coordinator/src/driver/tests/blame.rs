@@ -58,7 +58,7 @@ fn a_name_that_another_machine_used_is_welcome() {
     assert_eq!(number(&mut rig, &worker), 2);
     rig.work_off(&mut worker);
     assert!(rig.step().is_none());
-    let (report, folder) = rig.end(Ending::Stop(StopReason::Stopped));
+    let (report, folder) = rig.end(Ok(StopReason::Stopped));
     assert_eq!(report.ended.unwrap(), StopReason::Stopped);
 
     let saved = stops::checkpoint(&folder, WireFormat::F32Exact).unwrap();
@@ -77,7 +77,7 @@ fn a_name_that_another_machine_used_is_welcome() {
     assert_eq!(number(&mut rig, &thief), 1);
     rig.driver.carry_out_all();
     assert!(rig.driver.engine.is_clear(WorkerId::from_slot(0)));
-    let (_, folder) = rig.end(Ending::Stop(StopReason::Stopped));
+    let (_, folder) = rig.end(Ok(StopReason::Stopped));
     let mut forgiven = 0;
     read_journal(&folder.path().join(JOURNAL_FILE), |event| {
         forgiven += usize::from(matches!(event, RunEvent::Forgive { name, .. } if name == "rig-1"));

@@ -89,8 +89,8 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
     drop(clients);
     let ending = match how {
         Stop::Killed => return rig.kill(),
-        Stop::Requested => Ending::Stop(StopReason::Stopped),
-        Stop::DiskFull => Ending::RecordFailed(disk_full()),
+        Stop::Requested => Ok(StopReason::Stopped),
+        Stop::DiskFull => Err(disk_full().into()),
     };
     let (report, folder) = rig.end(ending);
     assert_eq!(report.ended.is_err(), how == Stop::DiskFull);
@@ -126,7 +126,7 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
             let mut last = rig.join("last", 9).unwrap();
             finish(&mut rig, [&mut last])
         };
-        assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "seed {seed}: {ending:?}");
+        assert!(matches!(ending, Ok(StopReason::Finished(_))), "seed {seed}: {ending:?}");
         assert_eq!(sha256, expected, "seed {seed}");
         let (report, folder) = rig.end(ending);
         assert_eq!((report.state.iterations, report.state.tasks_applied), (ITERATIONS, ITERATIONS * BUDGET));
@@ -146,7 +146,7 @@ fn a_step_that_fails_at_the_end_is_not_waited_for() {
     // The units of another model make the thread panic.
     let none = Units::from_exponents(&[], &TensorSizes::new([])).unwrap();
     rig.training.send(Work::Units(none)).unwrap();
-    let (report, folder) = rig.end(Ending::Stop(StopReason::Stopped));
+    let (report, folder) = rig.end(Ok(StopReason::Stopped));
     assert!(matches!(report.ended, Err(RunError::Training)), "{:?}", report.ended);
     assert!(checkpoint(&folder, WireFormat::F32Exact).is_none(), "nothing was saved");
 }

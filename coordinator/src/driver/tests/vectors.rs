@@ -133,7 +133,7 @@ fn a_stop_after_such_a_step_saves_nothing_of_it() {
     lose(&mut rig, &lost, &other, Loss::Fails);
     rig.send_vector(other.token, &other.asked[0]);
     rig.step();
-    let (report, folder) = rig.end(Ending::Stop(StopReason::Stopped));
+    let (report, folder) = rig.end(Ok(StopReason::Stopped));
     assert_eq!((report.state.iterations, saved(&folder).len()), (0, 0));
     assert!(report.not_saved.is_some_and(|why| why.contains("computed again")));
 }
@@ -311,7 +311,7 @@ fn a_step_that_is_half_taken_at_a_stop_is_dropped() {
             send(&mut rig, client, &upload, stepped);
         }
         assert!(rig.driver.steps.is_under_way);
-        let (report, folder) = rig.end(Ending::Stop(StopReason::Stopped));
+        let (report, folder) = rig.end(Ok(StopReason::Stopped));
         assert_eq!((report.state.iterations, report.parameters_sha256), (1, before));
         assert_eq!((report.not_saved, saved(&folder)), (None, vec!["step-000001".to_owned()]));
     }
