@@ -63,29 +63,20 @@ pub(crate) enum DriverCommand {
 }
 
 impl DriverCommand {
-    /// Returns whether this is a message from a thread, which matters even if the run is ending. A comparison does not: it belongs to an
-    /// iteration that will not be completed.
-    pub(super) fn matters_at_end(&self) -> bool {
+    /// Returns whether the command matters when the run is ending: messages from threads do, and those of workers if they evaluate the
+    /// final parameters.
+    pub(super) fn matters_at_end(&self, workers_evaluate: bool) -> bool {
         match self {
+            // A comparison belongs to an iteration that will not be completed.
             Self::Training(event) => !matches!(event, TrainingEvent::Comparison { .. }),
             Self::MeasuredHere(_) | Self::Save(_) | Self::RecordFailed(_) => true,
-            _ => false,
-        }
-    }
-
-    /// Returns whether the command matters while workers evaluate the final parameters.
-    pub(super) fn matters_to_evaluation(&self) -> bool {
-        match self {
+            Self::AnnounceVector { .. } | Self::VectorArrived { .. } | Self::VectorFailed { .. } => false,
             Self::Said { message, .. } => {
-                matches!(message, FromWorker::Ready { .. } | FromWorker::Measured(_) | FromWorker::Leaving(_))
+                let matters =
+                    matches!(message, FromWorker::Ready { .. } | FromWorker::Measured(_) | FromWorker::Leaving(_));
+                workers_evaluate && matters
             }
-            Self::Hello { .. }
-            | Self::Left { .. }
-            | Self::Parameters { .. }
-            | Self::Data { .. }
-            | Self::Forgive { .. }
-            | Self::EvaluatedParameters { .. } => true,
-            _ => false,
+            _ => workers_evaluate,
         }
     }
 

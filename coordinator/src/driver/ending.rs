@@ -93,11 +93,8 @@ impl Driver {
                 () = tokio::time::sleep(self.tick()) => None,
             };
             self.now_s = since_s + since.elapsed().as_secs_f64();
-            let matters = |command: &DriverCommand| {
-                command.matters_at_end() || self.evaluations.by_workers && command.matters_to_evaluation()
-            };
             match command {
-                Some(command) if matters(&command) => self.command(command),
+                Some(command) if command.matters_at_end(self.evaluations.by_workers) => self.command(command),
                 Some(command) => command.answer_late(),
                 None => {}
             }
