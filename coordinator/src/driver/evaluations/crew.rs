@@ -34,29 +34,21 @@ const BUSY: u8 = 4;
 /// the data and the parameters by then.
 const REINFORCEMENT_S: f64 = 10.0;
 
-/// The circumstances in which members are chosen.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Situation {
-    /// Whether the run is at its end.
-    pub(super) is_ending: bool,
-    /// The time since the evaluation began, in seconds.
-    pub(super) elapsed_s: f64,
-    /// The number of members that have measured the same batch, which others have to confirm.
-    pub(super) confirming: usize,
-}
-
-/// Chooses the members that measure, the preferred ones first. Usually this is a single member, since each costs a transfer of the
-/// parameters.
+/// Chooses the members that measure, the preferred ones first, `elapsed_s` after the evaluation began. Usually this is a single member,
+/// since each costs a transfer of the parameters.
 ///
 /// During a run, workers without tasks come first, since no step waits for them. Among them, those that have measured before are preferred,
 /// since they already have the test data. The coordinator itself comes next. Workers with tasks are chosen only if there is no other
 /// member, the slowest first, since it has the fewest tasks. At the end of a run no worker has tasks, and the coordinator's thread is
-/// preferred to a worker that lacks the test data. One more member is chosen for each measurement of a batch that is to be confirmed.
+/// preferred to a worker that lacks the test data. One more member is chosen for each of the `confirming` members that have measured the
+/// same batch, which others have to confirm.
 pub(super) fn choose(
     candidates: &[CrewCandidate],
     has_head: bool,
     experienced: &HashSet<WorkerId>,
-    Situation { is_ending, elapsed_s, confirming }: Situation,
+    is_ending: bool,
+    elapsed_s: f64,
+    confirming: usize,
 ) -> Vec<CrewMember> {
     let rank = |candidate: &CrewCandidate| match (experienced.contains(&candidate.worker), is_ending) {
         (true, _) => 0,
@@ -92,8 +84,7 @@ mod tests {
 
     fn chosen(candidates: &[CrewCandidate], has_head: bool, experienced: &[u32], is_ending: bool) -> Vec<u32> {
         let experienced = experienced.iter().copied().map(worker).collect();
-        let members =
-            choose(candidates, has_head, &experienced, Situation { is_ending, elapsed_s: 1e9, confirming: 0 });
+        let members = choose(candidates, has_head, &experienced, is_ending, 1e9, 0);
         let number = |member: CrewMember| match member {
             CrewMember::Head => 0,
             CrewMember::Worker(worker) => worker.number(),
@@ -128,8 +119,7 @@ mod tests {
     fn one_member_is_the_rule() {
         let fleet: Vec<CrewCandidate> = (1..=20).map(|number| candidate(number, true, None)).collect();
         let count = |elapsed_s, confirming, fleet: &[CrewCandidate]| {
-            let situation = Situation { is_ending: false, elapsed_s, confirming };
-            choose(fleet, true, &HashSet::new(), situation).len()
+            choose(fleet, true, &HashSet::new(), false, elapsed_s, confirming).len()
         };
         assert_eq!(
             [0.0, 9.9, 10.0, 25.0, 1e300].map(|elapsed_s| count(elapsed_s, 0, &fleet)),

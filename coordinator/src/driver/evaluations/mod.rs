@@ -28,7 +28,6 @@ use crate::parameters::TrainedParameters;
 use crate::report::{EvaluationError, RunError};
 use under_way::{Disagreement, MeasuredData, UnderWay};
 
-use crew::Situation;
 pub(super) use crew::{CrewCandidate, CrewMember};
 
 /// The evaluations of a run. At most one is in progress at a time.
@@ -158,8 +157,8 @@ impl Evaluations {
         let has_head = self.head.is_some() && under_way.may_measure(CrewMember::Head);
         let elapsed_s = now_s - under_way.began_s;
         under_way.meet(now_s, &candidates, has_head);
-        let situation = Situation { is_ending, elapsed_s, confirming: under_way.confirming() };
-        let crew = crew::choose(&candidates, has_head, &self.experienced, situation);
+        let confirming = under_way.confirming();
+        let crew = crew::choose(&candidates, has_head, &self.experienced, is_ending, elapsed_s, confirming);
         if let Some(outcome) = under_way.outcome(now_s, crew.is_empty(), self.by_workers) {
             let record = self.finish(now_s, outcome);
             return (Vec::new(), record);
