@@ -140,9 +140,9 @@ impl Driver {
         let TrainingSetup { start, optimizer, learning_rate, follows_shares, format, .. } = training;
         let (sizes, verify) = (TensorSizes::from(&problem.model.table()), engine.verify);
         let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: spec.most_tasks };
-        let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
-        let started = starter.start(start, sender(commands, DriverCommand::RecordFailed))?;
-        let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
+        let failed = Box::new(sender(commands, DriverCommand::RecordFailed));
+        let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state, failed };
+        let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = starter.start(start)?;
         let RunConfig { id, folder, settings, .. } = run;
 
         let (pace, versions) = (StepPace::default(), workers.transfers.versions(spec.parameters));

@@ -1,13 +1,14 @@
 //! Publishes events to the journal and the metrics on disk, to the run's state, and to other listeners.
 
-use std::path::Path;
 use std::sync::mpsc;
 
-use ata_record::{Listener, Listeners, PastEvents, RecordError, RunEvent, RunState, Writer};
+use ata_record::{Listener, PastEvents, RecordError, RunEvent, RunState, Writer};
 use ata_scheduler::LeaseTime;
 use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
 use tokio::sync::watch;
+
+use crate::config::RunConfig;
 
 pub(crate) struct Publisher {
     writer: Writer,
@@ -28,21 +29,22 @@ impl Listener for StateFold {
 }
 
 impl Publisher {
-    /// Creates the files in a folder, where none of them may exist; or appends to those of a resumed run. `failed` is called once if they
-    /// can no longer be written.
+    /// Creates the files in the run's folder, where none of them may exist; or appends to those of a resumed run, whose events add up to
+    /// `past`. `failed` is called once if they can no longer be written.
     pub(crate) fn open(
-        folder: &Path,
+        run: &mut RunConfig,
         is_new: bool,
-        history: PastEvents,
+        past: RunState,
         state: watch::Sender<RunState>,
-        mut listeners: Listeners,
-        failed: impl FnOnce(RecordError) + Send + 'static,
+        failed: Box<dyn FnOnce(RecordError) + Send>,
     ) -> Result<Self, RecordError> {
         let watched = state.subscribe();
-        state.send_replace(history.state.clone());
+        state.send_replace(past.clone());
+        let mut listeners = std::mem::take(&mut run.listeners);
         listeners.add(StateFold(state));
+        let history = PastEvents { state: past, is_full: run.keeps_all_events };
         let open = if is_new { Writer::create } else { Writer::append };
-        Ok(Self { writer: open(folder, history, listeners, failed)?, state: watched })
+        Ok(Self { writer: open(&run.folder, history, listeners, failed)?, state: watched })
     }
 
     pub(crate) fn publish(&self, event: RunEvent) {

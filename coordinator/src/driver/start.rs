@@ -1,8 +1,6 @@
 //! The initial state of a run, which is new or resumed from a checkpoint.
 
-use ata_record::{
-    BEST_MODEL_FILE, JOURNAL_VERSION, PROGRAM_VERSION, PastEvents, RecordError, RunEvent, RunState, resume_journal,
-};
+use ata_record::{BEST_MODEL_FILE, JOURNAL_VERSION, PROGRAM_VERSION, RecordError, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig};
 use ata_sums::{Rule, TrainingConfig, TrainingState};
 use ata_types::{Iteration, WorkerId};
@@ -38,15 +36,13 @@ pub(super) struct Starter<'a> {
     pub(super) training: TrainingConfig,
     /// The channel on which the run's state is published.
     pub(super) state: watch::Sender<RunState>,
+    /// A function that is called once if the journal can no longer be written.
+    pub(super) failed: Box<dyn FnOnce(RecordError) + Send>,
 }
 
 impl Starter<'_> {
-    /// Begins or resumes the run and its journal. `failed` is called once if the journal can no longer be written.
-    pub(super) fn start(
-        self,
-        start: Start,
-        failed: impl FnOnce(RecordError) + Send + 'static,
-    ) -> Result<StartState, RunError> {
+    /// Begins or resumes the run and its journal.
+    pub(super) fn start(self, start: Start) -> Result<StartState, RunError> {
         let own = match self.training.optimizer.rule {
             Rule::Own => {
                 let none = || RunError::Optimizer("the program has none".into());
@@ -55,26 +51,20 @@ impl Starter<'_> {
             _ => None,
         };
         let mut started = match start {
-            Start::Checkpoint(checkpoint) => self.resume(*checkpoint, failed),
-            Start::Parameters(parameters) => self.begin(parameters, failed),
+            Start::Checkpoint(checkpoint) => self.resume(*checkpoint),
+            Start::Parameters(parameters) => self.begin(parameters),
             Start::Random => {
                 let parameters = self.problem.model.initial_parameters(self.engine.seed)?;
-                self.begin(parameters, failed)
+                self.begin(parameters)
             }
         }?;
         own.map_or(Ok(()), |own| started.training.set_own(own)).map_err(RunError::Optimizer)?;
         Ok(started)
     }
 
-    fn begin(
-        self,
-        parameters: Vec<f32>,
-        failed: impl FnOnce(RecordError) + Send + 'static,
-    ) -> Result<StartState, RunError> {
-        let event = self.run_event();
-        let listeners = std::mem::take(&mut self.run.listeners);
-        let history = PastEvents { state: self.state.borrow().clone(), is_full: self.run.keeps_all_events };
-        let publisher = Publisher::open(&self.run.folder, true, history, self.state, listeners, failed)?;
+    fn begin(self, parameters: Vec<f32>) -> Result<StartState, RunError> {
+        let (event, past) = (self.run_event(), self.state.borrow().clone());
+        let publisher = Publisher::open(self.run, true, past, self.state, self.failed)?;
         publisher.publish(event);
         Ok(StartState {
             engine: Engine::new(self.engine, self.policy.policy),
@@ -88,28 +78,22 @@ impl Starter<'_> {
         })
     }
 
-    fn resume(
-        self,
-        checkpoint: Checkpoint,
-        failed: impl FnOnce(RecordError) + Send + 'static,
-    ) -> Result<StartState, RunError> {
+    fn resume(self, checkpoint: Checkpoint) -> Result<StartState, RunError> {
         let Checkpoint { training, past, progress } = checkpoint;
         progress.check_data(&self.problem.data.identity())?;
         let (event, iterations) = (self.run_event(), self.engine.iterations);
-        let (folder, listeners) = (&self.run.folder, std::mem::take(&mut self.run.listeners));
         let engine = Engine::restore(self.engine, self.policy.policy, progress.engine)?;
-        resume_journal(folder, &event, progress.iteration, &past)?;
+        resume_journal(&self.run.folder, &event, progress.iteration, &past)?;
         let mut past = past.priced_as(&self.state.borrow());
         // The checkpoint includes what happened after its last step, and the journal does not.
         past.exclusions = progress.excluded.iter().cloned().collect();
         // If the file of the best model is lost, the best model from now on replaces it.
-        let best = if folder.join(BEST_MODEL_FILE).exists() {
+        let best = if self.run.folder.join(BEST_MODEL_FILE).exists() {
             BestEvaluation { accuracy: progress.best_accuracy, loss: past.lowest_test_loss }
         } else {
             BestEvaluation::default()
         };
-        let history = PastEvents { state: past, is_full: self.run.keeps_all_events };
-        let publisher = Publisher::open(folder, false, history, self.state, listeners, failed)?;
+        let publisher = Publisher::open(self.run, false, past, self.state, self.failed)?;
         let epoch = progress.epoch + 1;
         publisher.publish(RunEvent::Resume {
             time_s: progress.time_s,
