@@ -99,23 +99,17 @@ impl Driver {
         };
         named.sort_unstable();
         named.dedup();
-        let has_scores = !scores.is_empty();
+        let allocated = if allocation.is_empty() { &[][..] } else { &named };
+        let scored = if scores.is_empty() { &[][..] } else { &named };
+        let finish_s = |&i: &usize| decision.expected_finish_s(i).unwrap_or_default().map(shortened);
         self.publisher.publish(RunEvent::Allocation {
             iteration,
             time_s: self.now_s,
             workers: named.iter().map(|&i| workers[i]).collect(),
-            allocation: if allocation.is_empty() {
-                Vec::new()
-            } else {
-                named.iter().map(|&i| allocation.at(i)).collect()
-            },
+            allocation: allocated.iter().map(|&i| allocation.at(i)).collect(),
             probes: probes.iter().map(|&i| workers[i]).collect(),
-            scores_s: if has_scores { named.iter().map(|&i| scores.at(i)).collect() } else { Vec::new() },
-            finish_s: if has_scores {
-                named.iter().map(|&i| decision.expected_finish_s(i).unwrap_or_default().map(shortened)).collect()
-            } else {
-                Vec::new()
-            },
+            scores_s: scored.iter().map(|&i| scores.at(i)).collect(),
+            finish_s: scored.iter().map(finish_s).collect(),
             rule: rule.to_string(),
         });
     }

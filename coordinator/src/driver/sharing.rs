@@ -24,27 +24,21 @@ impl Driver {
         }
         let Some(keys) = keys(workers.len()) else { return asked };
         let (shared, apart): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| workers.contains(&asked.worker));
-        let (mut members, mut machines) = (Vec::new(), Vec::new());
-        for collection in shared {
-            if let Some(session) = self.sessions.of_worker(collection.worker)
-                && let Some(address) = session.peer_address.clone()
-            {
-                machines.push(session.machine);
-                members.push((collection, address));
-            }
-        }
+        let with_address = |collection: Collection| {
+            let address = self.sessions.of_worker(collection.worker)?.peer_address.clone()?;
+            Some((collection, address))
+        };
+        let members = shared.into_iter().filter_map(with_address).collect();
         let times = self.engine.links().times();
         let timeout_s = self.exchanges.plan.chunk_timeout_s(&workers, self.reduction.chunks, times);
         let predicted_s = times.shards_s(&times.of(workers));
         let requests = self.reduction.ask_in_shards(iteration, members, &keys, timeout_s);
-        let member = |((worker, request), machine): (&(WorkerId, VectorRequest), _)| ExchangeMember {
-            worker: *worker,
-            machine,
-            vector: request.id,
-            has_parameters: false,
+        let member = |(worker, request): &(WorkerId, VectorRequest)| {
+            let machine = self.sessions.of_worker(*worker)?.machine;
+            Some(ExchangeMember { worker: *worker, machine, vector: request.id, has_parameters: false })
         };
         let exchanged = requests.iter().filter(|(_, request)| request.shards.is_some());
-        let exchanged = exchanged.zip(machines).map(member).collect();
+        let exchanged = exchanged.filter_map(member).collect();
         self.exchanges.begin(iteration, exchanged, timeout_s, predicted_s);
         tracing::debug!(requests = requests.len(), timeout_s, "vectors are exchanged in shards");
         for (worker, request) in requests {
