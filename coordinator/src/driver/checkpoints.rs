@@ -41,7 +41,7 @@ pub(super) struct Checkpoints {
     /// The iteration after whose checkpoint the run goes on, if it waits for one.
     pub(super) proceeds_after: Option<Iteration>,
     /// The last iteration of the newest checkpoint; 0 if there is none.
-    saved: Iteration,
+    pub(super) saved: Iteration,
     /// The reason why the last checkpoint could not be written, if it failed.
     pub(super) failed: Option<String>,
     pub(super) model_failed: Option<RecordError>,
@@ -80,18 +80,6 @@ impl Checkpoints {
     /// Returns whether the run has checkpoints.
     pub(super) fn are_written(&self) -> bool {
         self.cadence != Cadence::Never
-    }
-
-    /// Returns whether the state after the last step still has to be saved.
-    pub(super) fn lack(&self, last_step: Iteration) -> bool {
-        self.are_written() && self.saved != last_step
-    }
-
-    /// Records why the last state was not saved.
-    pub(super) fn omit(&mut self, why: &str) {
-        if self.are_written() {
-            self.failed = Some(why.to_owned());
-        }
     }
 
     /// Returns the step if it may be taken now, and keeps it otherwise. If checkpoints are due by iterations, a step waits for the

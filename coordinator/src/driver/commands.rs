@@ -120,11 +120,6 @@ impl RunInfo {
             run: self.spec.clone(),
         })
     }
-
-    pub(super) fn file(&self, sha256: &[u8]) -> Result<&Arc<ServedFile>, Status> {
-        let file = <[u8; 32]>::try_from(sha256).ok().and_then(|sha256| self.files.get(&sha256));
-        file.ok_or_else(|| Status::not_found("this run does not use that data set"))
-    }
 }
 
 impl Driver {
@@ -143,8 +138,7 @@ impl Driver {
                 self.vector_arrived(session, vector, values, reply);
             }
             DriverCommand::VectorFailed { session, vector, kind, reason } => {
-                if let Ok(session) = self.sessions.of_token(session) {
-                    let worker = session.worker;
+                if let Ok(worker) = self.sessions.of_token(session).map(|session| session.worker) {
                     self.fail_vector(worker, vector, kind, &reason);
                 }
             }
@@ -283,7 +277,8 @@ impl Driver {
     fn data(&mut self, token: SessionToken, sha256: &Bytes, peer: &Peer) -> Result<File, Status> {
         let session = self.sessions.of_token(token)?;
         session.admit(peer);
-        let served = self.info.file(sha256)?.clone();
+        let served = self.info.files.get(&sha256[..]);
+        let served = served.ok_or_else(|| Status::not_found("this run does not use that data set"))?.clone();
         Ok(File { served, presence: session.presence.clone(), _sending: session.begin_data()? })
     }
 

@@ -122,10 +122,14 @@ impl Driver {
         self.checkpoints.waiting = None;
         let is_idle = |driver: &Self| driver.checkpoints.pending_jobs == 0;
         self.settle(commands, is_idle).await;
+        if !self.checkpoints.are_written() {
+            return;
+        }
         if self.steps.is_ahead() {
             // The next run resumes from an earlier checkpoint.
-            self.checkpoints.omit("the last step was taken, and some of its tasks were being computed again");
-        } else if self.checkpoints.lack(self.steps.last_step()) {
+            let why = "the last step was taken, and some of its tasks were being computed again";
+            self.checkpoints.failed = Some(why.into());
+        } else if self.checkpoints.saved != self.steps.last_step() {
             self.save();
             self.settle(commands, is_idle).await;
         }

@@ -141,8 +141,7 @@ impl Driver {
             None if counts => answer(reply, Receipt::Accepted),
             None => {
                 let reason = format!("vector {id} was no longer asked for when it arrived");
-                if let Ok(session) = self.sessions.of_token(token) {
-                    let worker = session.worker;
+                if let Ok(worker) = self.sessions.of_token(token).map(|session| session.worker) {
                     self.refuse(worker, RefusalKind::Stale, &reason);
                 }
                 answer(reply, Receipt::NotHeld { reason });

@@ -162,7 +162,8 @@ impl Sessions {
     }
 
     pub(crate) fn close(&mut self, worker: WorkerId) -> Option<Session> {
-        let session = self.remove(worker)?;
+        self.leaving.remove(&worker);
+        let session = self.by_token.remove(&self.by_worker.remove(&worker)?)?;
         self.names.leave(worker);
         Some(session)
     }
@@ -172,11 +173,6 @@ impl Sessions {
         let session = self.close(worker);
         self.names.exclude(worker, ExcludedFrom::Run, why);
         session
-    }
-
-    fn remove(&mut self, worker: WorkerId) -> Option<Session> {
-        self.leaving.remove(&worker);
-        self.by_token.remove(&self.by_worker.remove(&worker)?)
     }
 
     /// Ends the sessions whose workers are silent or do not read, and returns them with the reasons.
