@@ -3,8 +3,8 @@
 //! # Layout
 //! - here: [`Driver`], its loop, and the passing of time
 //! - `commands`: [`DriverCommand`], which other tasks send, and the start and end of sessions, with the facts that a worker receives
-//! - `reports`: computed leases; `vectors`: the sums that workers are asked for; `sharing`: the sums that workers exchange in shards;
-//!   `units`: the units of the first iteration
+//! - `reports`: the leases that workers hold, and their results; `vectors`: the sums that workers are asked for
+//! - `sharing`: the sums that workers exchange in shards; `units`: the units of the first iteration
 //! - `effects`: the engine's effects
 //! - `boundary`: the boundary between two iterations: step, evaluation, checkpoint
 //! - `measurements`: measurements of test batches
@@ -13,7 +13,6 @@
 //! The parts, each of which owns its state:
 //! - `start`: the initial state of a run
 //! - `sessions`: the connected workers
-//! - `leases`: the leases that workers hold, and the reported results
 //! - `refusals`: refused gradients
 //! - `steps`: the parameters, and the training thread
 //! - `evaluations`, `checkpoints`: work that runs concurrently with the iterations
@@ -27,7 +26,6 @@ mod commands;
 mod effects;
 mod ending;
 mod evaluations;
-mod leases;
 mod measurements;
 mod publisher;
 mod refusals;
@@ -69,9 +67,9 @@ use checkpoints::{CheckpointedRun, Checkpoints};
 use clock::{Clock, tick};
 use commands::RunInfo;
 use evaluations::Evaluations;
-use leases::OpenLeases;
 use publisher::Publisher;
 use refusals::Refusals;
+use reports::OpenLeases;
 use sessions::{RESOURCES_INTERVAL_S, Session, Sessions};
 use start::{StartState, Starter};
 use steps::Steps;
