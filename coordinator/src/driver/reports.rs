@@ -31,39 +31,25 @@ pub(super) struct LeaseResult {
     pub(super) is_exact: bool,
 }
 
-/// The reason why a worker cannot report on a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotComputing {
-    Foreign,
-    Reported,
-    /// The lease has ended, or never existed.
-    Ended,
-}
-
 impl OpenLeases {
     pub(super) fn assigned(&mut self, worker: WorkerId, lease: Lease) {
         self.held.insert(lease.id, OpenLease { worker, lease, result: None });
     }
 
-    /// Checks that a worker holds a lease on which it has not reported.
-    pub(super) fn check(&self, worker: WorkerId, lease: LeaseId) -> Result<(), NotComputing> {
-        match self.held.get(&lease) {
-            None => Err(NotComputing::Ended),
-            Some(held) if held.worker != worker => Err(NotComputing::Foreign),
-            Some(held) if held.result.is_some() => Err(NotComputing::Reported),
-            Some(_) => Ok(()),
-        }
+    /// Returns whether a worker holds a lease on which it has not reported.
+    fn is_computed_by(&self, worker: WorkerId, lease: LeaseId) -> bool {
+        self.held.get(&lease).is_some_and(|held| held.worker == worker && held.result.is_none())
     }
 
     /// Keeps the result of a lease until the lease ends.
-    pub(super) fn reported(&mut self, lease: LeaseId, result: LeaseResult) {
+    fn reported(&mut self, lease: LeaseId, result: LeaseResult) {
         if let Some(held) = self.held.get_mut(&lease) {
             held.result = Some(result);
         }
     }
 
     /// Returns a lease and its result, if it was reported.
-    pub(super) fn result(&self, lease: LeaseId) -> Option<(&Lease, &LeaseResult)> {
+    fn result(&self, lease: LeaseId) -> Option<(&Lease, &LeaseResult)> {
         let held = self.held.get(&lease)?;
         Some((&held.lease, held.result.as_ref()?))
     }
@@ -97,12 +83,12 @@ impl Driver {
 
     fn report_done(&mut self, worker: WorkerId, is_exact: bool, computed: ComputedLease) {
         let ComputedLease { lease, times, losses } = computed;
-        if let Err(why) = self.leases.check(worker, lease) {
-            return self.refuse_stray(worker, lease, why);
+        if !self.leases.is_computed_by(worker, lease) {
+            return self.refuse_stray(worker, lease);
         }
         if let Some(loss) = losses.iter().find(|loss| !loss.is_finite()) {
             let reason = format!("the loss is {loss}: expected a finite number");
-            return self.fail_lease(worker, lease, RefusalKind::NotFinite, &reason);
+            return self.lease_failed(worker, lease, RefusalKind::NotFinite, &reason);
         }
         let mut effects = Vec::new();
         let report = Report::Done { busy_s: &times.busy_s, waited_s: times.waited_s };
@@ -113,21 +99,17 @@ impl Driver {
                 self.effects.extend(effects);
             }
             // The lease was cancelled by a lease reported just before.
-            Err(Refusal::NotHeld(_)) => self.refuse_stray(worker, lease, NotComputing::Ended),
+            Err(Refusal::NotHeld(_)) => self.refuse_stray(worker, lease),
             Err(refusal @ Refusal::BadTimes { .. }) => {
-                self.fail_lease(worker, lease, RefusalKind::WrongTimes, &refusal.to_string());
+                self.lease_failed(worker, lease, RefusalKind::WrongTimes, &refusal.to_string());
             }
         }
     }
 
     pub(super) fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId, kind: RefusalKind, reason: &str) {
-        match self.leases.check(worker, lease) {
-            Ok(()) => self.fail_lease(worker, lease, kind, reason),
-            Err(why) => self.refuse_stray(worker, lease, why),
+        if !self.leases.is_computed_by(worker, lease) {
+            return self.refuse_stray(worker, lease);
         }
-    }
-
-    fn fail_lease(&mut self, worker: WorkerId, lease: LeaseId, kind: RefusalKind, reason: &str) {
         self.refuse(worker, kind, reason);
         self.last_failure = format!("worker {worker}: {reason}");
         let mut effects = Vec::new();
@@ -159,12 +141,13 @@ impl Driver {
     }
 
     /// Refuses a report on a lease that the worker does not compute.
-    fn refuse_stray(&mut self, worker: WorkerId, lease: LeaseId, why: NotComputing) {
+    fn refuse_stray(&mut self, worker: WorkerId, lease: LeaseId) {
         let was_given = self.sessions.of_worker(worker).is_some_and(|session| session.was_given(lease));
-        let (kind, why) = match why {
-            NotComputing::Reported => (RefusalKind::Stale, "it has reported"),
-            NotComputing::Ended if was_given => (RefusalKind::Stale, "it no longer holds"),
-            NotComputing::Ended | NotComputing::Foreign => (RefusalKind::Foreign, "it never held"),
+        let (kind, why) = match self.leases.held.get(&lease) {
+            Some(held) if held.worker != worker => (RefusalKind::Foreign, "it never held"),
+            Some(held) if held.result.is_some() => (RefusalKind::Stale, "it has reported"),
+            _ if was_given => (RefusalKind::Stale, "it no longer holds"),
+            _ => (RefusalKind::Foreign, "it never held"),
         };
         self.refuse(worker, kind, &format!("worker {worker} reported on lease {lease}, which {why}"));
     }
