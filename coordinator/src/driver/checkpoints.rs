@@ -17,11 +17,9 @@ pub(super) struct CheckpointedRun {
     pub(super) run_id: String,
     /// The number of times that the run was resumed.
     pub(super) epoch: u64,
-    /// The number of samples per task.
     pub(super) task_batch: u32,
     /// The training data; see [`crate::SplitData::identity`].
     pub(super) data: String,
-    /// The run's settings, as in `config.toml`.
     pub(super) settings: String,
 }
 

@@ -26,7 +26,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Creates a clock whose time is `offset_s` now.
     pub(crate) fn new(now: Instant, offset_s: f64, tick: Duration) -> Self {
         Self { began: now, last_reading: now, paused: Duration::ZERO, tick, offset_s }
     }

@@ -101,11 +101,8 @@ pub(super) struct RunInfo {
     pub(super) timeouts: Timeouts,
     /// The training data and the test data, if workers may fetch them.
     pub(super) files: HashMap<[u8; 32], Arc<ServedFile>>,
-    /// The statistics of the workers from an earlier run, by name.
     pub(super) warm_start: BTreeMap<String, WorkerStatistics>,
-    /// The hosts that workers may announce to their peers, in addition to the host from which they connect.
     pub(super) peer_hosts: Vec<String>,
-    /// Whether learning rates follow the workers' shares.
     pub(super) follows_shares: bool,
 }
 
@@ -178,7 +175,6 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Handles a message of a worker's control stream.
     fn said(&mut self, token: SessionToken, message: FromWorker) {
         let Ok(session) = self.sessions.of_token(token) else { return };
         session.heard_s = self.now_s;

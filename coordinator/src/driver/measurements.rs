@@ -14,7 +14,6 @@ use crate::parameters::TrainedParameters;
 use crate::report::EvaluationError;
 
 impl Driver {
-    /// Starts an evaluation of the current parameters, if one is due.
     pub(super) fn evaluate_if_due(&mut self) {
         if self.evaluations.is_due(&self.engine.last_tasks(), self.info.spec.budget) {
             self.evaluate();

@@ -41,7 +41,6 @@ impl OpenLeases {
         self.held.get(&lease).is_some_and(|held| held.worker == worker && held.result.is_none())
     }
 
-    /// Keeps the result of a lease until the lease ends.
     fn reported(&mut self, lease: LeaseId, result: LeaseResult) {
         if let Some(held) = self.held.get_mut(&lease) {
             held.result = Some(result);

@@ -18,23 +18,19 @@ pub(super) struct StartState {
     pub(super) names: Names,
     pub(super) training: TrainingState,
     pub(super) publisher: Publisher,
-    /// The time of the run's clock, in seconds.
     pub(super) time_s: f64,
-    /// The number of times that the run was resumed.
     pub(super) epoch: u64,
     /// The last iteration of the checkpoint that the run resumes from; 0 if the run is new.
     pub(super) saved: Iteration,
     pub(super) best: BestEvaluation,
 }
 
-/// The settings with which a run is started.
 pub(super) struct Starter<'a> {
     pub(super) run: &'a mut RunConfig,
     pub(super) engine: EngineConfig,
     pub(super) policy: PolicyConfig,
     pub(super) problem: &'a ProblemConfig,
     pub(super) training: TrainingConfig,
-    /// The channel on which the run's state is published.
     pub(super) state: watch::Sender<RunState>,
     /// A function that is called once if the journal can no longer be written.
     pub(super) failed: Box<dyn FnOnce(RecordError) + Send>,

@@ -21,7 +21,6 @@ pub(super) struct StepPlan {
     pub(super) with_product: bool,
 }
 
-/// The current parameters, and the training thread.
 pub(super) struct Steps {
     /// The queue of the training thread, which ends when this is dropped.
     pub(super) work: std_mpsc::Sender<Work>,
@@ -32,7 +31,6 @@ pub(super) struct Steps {
     /// The number of tasks of the run before the current iteration's, and B.
     pub(super) position: u64,
     budget: u64,
-    /// The parameters of the current iteration.
     pub(super) parameters: ParameterSet,
     /// The parameters of the next iteration, while the step that leads to them is taken.
     pub(super) next: Option<ParameterSet>,
@@ -113,7 +111,6 @@ impl Steps {
         }
     }
 
-    /// Sets the units of the gradients of the first step.
     pub(super) fn set_units(&mut self, units: Units) {
         self.units = Some(units.clone());
         self.give(Work::Units(units));

@@ -16,7 +16,6 @@ pub(in crate::driver) enum CrewMember {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::driver) struct CrewCandidate {
     pub(in crate::driver) worker: WorkerId,
-    /// The machine that it runs on.
     pub(in crate::driver) machine: MachineId,
     /// Whether the worker had no task in this iteration and the one before.
     pub(in crate::driver) is_idle: bool,

@@ -34,7 +34,6 @@ pub(super) use crew::{CrewCandidate, CrewMember};
 pub(super) struct Evaluations {
     /// The coordinator's own threads, if it has the test data and the threads have not failed.
     head: Option<EvaluationThreads>,
-    /// The number of test samples, if the coordinator has them.
     samples: Option<u64>,
     pub(super) by_workers: bool,
     /// The number of iterations between two evaluations. The final parameters are always evaluated.
@@ -135,7 +134,6 @@ impl Evaluations {
         self.under_way = Some(UnderWay::new(now_s, parameters, self.data.clone(), self.samples, is_checked));
     }
 
-    /// Returns the parameters after a step, if they are being evaluated.
     pub(super) fn parameters(&self, step: Iteration) -> Option<TrainedParameters> {
         let under_way = self.under_way.as_ref().filter(|under_way| under_way.step() == step)?;
         Some(under_way.parameters.clone())

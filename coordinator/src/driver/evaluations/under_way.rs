@@ -249,7 +249,6 @@ impl UnderWay {
         self.returned.push(batch);
     }
 
-    /// Takes a measurement into the sum.
     fn add(&mut self, now_s: f64, batch: u64, made: &MadeMeasurement) {
         let data = self.data.get_or_insert_with(|| MeasuredData { batches: made.found, metrics: BTreeSet::new() });
         data.metrics.extend(made.measured.metrics.keys().cloned());

@@ -55,7 +55,6 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Creates the sessions of a resumed run, in which no worker is present yet.
     pub(crate) fn restored(names: Names) -> Self {
         Self { names, ..Self::default() }
     }
@@ -107,7 +106,6 @@ impl Sessions {
         self.by_token.get_mut(&token).ok_or_else(|| Status::unauthenticated("no such session"))
     }
 
-    /// Returns the units of an iteration, if they are the last ones that were sent to this session.
     pub(crate) fn units_of(&self, token: SessionToken, iteration: Iteration) -> Option<&Units> {
         self.by_token.get(&token)?.units_of(iteration)
     }

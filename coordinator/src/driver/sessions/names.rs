@@ -30,7 +30,6 @@ pub(crate) struct Names {
     /// The absent workers, by the number of their departure.
     absent: BTreeMap<u64, WorkerIdentity>,
     departures: u64,
-    /// The largest number of workers that were present at the same time.
     most_present: usize,
     /// A lower bound of the free slots: no slot below this one is free.
     first_free: usize,
@@ -126,7 +125,6 @@ impl Names {
         }
     }
 
-    /// Excludes a worker from the run or from its evaluations, from now on.
     pub(crate) fn exclude(&mut self, worker: WorkerId, from: ExcludedFrom, why: &str) {
         let Some(WorkerIdentity { name, machine }) = self.by_number.get(&worker) else { return };
         let (name, machine) = (name.to_string(), machine.clone());
@@ -136,7 +134,6 @@ impl Names {
         }
     }
 
-    /// Returns what a worker is excluded from.
     pub(crate) fn exclusions(&self, identity: &WorkerIdentity) -> impl Iterator<Item = &Exclusion> {
         let is_of =
             |exclusion: &&Exclusion| exclusion.machine == identity.machine && exclusion.name == identity.name.as_str();
@@ -158,7 +155,6 @@ impl Names {
         self.named(name).map(|(_, entry)| entry.worker).collect()
     }
 
-    /// Returns the machine of a worker.
     pub(crate) fn machine(&self, worker: WorkerId) -> &str {
         self.by_number.get(&worker).map_or("", |identity| &identity.machine)
     }

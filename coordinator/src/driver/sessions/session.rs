@@ -23,11 +23,9 @@ use crate::parameters::{DueParameters, DueSets, ParameterSet};
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) worker: WorkerId,
-    /// The machine that the worker connected from.
     pub(crate) machine: MachineId,
     pub(crate) name: WorkerName,
     pub(crate) device: String,
-    /// A random number that identifies the worker's process.
     pub(crate) instance: u64,
     pub(crate) is_ready: bool,
     /// Whether the worker's gradients are the same bits as those of other exact workers.
@@ -50,7 +48,6 @@ pub(crate) struct Session {
     due: DueParameters,
     /// The iteration of the parameters that became due last.
     sent: Option<Iteration>,
-    /// The units that the worker has, and their iteration.
     pub(crate) units: Option<(Iteration, Units)>,
     download: Option<Download>,
     /// A call for the parameters of an evaluation.
@@ -98,7 +95,6 @@ impl Drop for Download {
 }
 
 impl Session {
-    /// Creates a session. Also returns the receiver of its messages.
     pub(crate) fn new(
         now_s: f64,
         worker: WorkerId,
@@ -164,7 +160,6 @@ impl Session {
         }
     }
 
-    /// Returns what the worker used since the last call, if that is news.
     pub(crate) fn resources(&mut self, now_s: f64) -> Option<WorkerResources> {
         self.meter.read(now_s, self.worker, &self.presence.liveness.usage, &self.connections)
     }
@@ -185,7 +180,6 @@ impl Session {
             .then_some("it does not read its parameters")
     }
 
-    /// Returns the oldest version of the parameters that is kept for the worker.
     pub(crate) fn oldest_version(&self) -> Option<Iteration> {
         let reading = self.download.as_ref().and_then(|download| download.reader.reading());
         reading.into_iter().chain(self.due.iteration()).min()
@@ -261,7 +255,6 @@ impl Session {
         }
     }
 
-    /// Adds the cancellation of a lease to the next message.
     pub(crate) fn cancel(&mut self, lease: LeaseId) {
         match self.outbox.last_mut() {
             Some(ToWorker::Cancel(batch)) if batch.len() < MAX_BATCH => batch.push(lease),
