@@ -77,17 +77,8 @@ use steps::Steps;
 /// Drives the engine with real workers.
 ///
 /// It handles one command at a time: it passes events to the engine, and carries out the engine's effects in order. A part that finds a
-/// session to close or an event for the engine returns it. The time is an argument, and no method blocks.
-///
-/// # Methods
-/// - Construction: [`Self::new`], once.
-/// - Loop: [`Self::run`], which calls [`Self::turn`] for each command and at least once per tick. A turn calls, in this order,
-///   `command`, `check_time` and `carry_out_all`.
-/// - Commands (`commands`, `reports`, `vectors`): `hello`, `ready`, `parameters`, `announce_vector` and others reply to gRPC handlers;
-///   `step_finished`, `save_finished` (`boundary`) and `measured_here` (`measurements`) handle the results of threads.
-/// - Effects (`effects`): one method per effect. `committed` (`boundary`) starts the work that is due between two iterations.
-/// - Events: `notify` passes an event to the engine and queues the effects.
-/// - End (`ending`): `finish`, once.
+/// session to close or an event for the engine returns it. No method blocks. [`Self::run`] calls [`Self::turn`] for each command and at
+/// least once per tick.
 pub(crate) struct Driver {
     engine: Engine,
     effects: VecDeque<Effect>,

@@ -4,7 +4,7 @@
 //! most frequent units are chosen before any of the gradients is read. Workers with other units are asked again.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ata_record::RefusalKind;
 use ata_sums::Units;
@@ -42,7 +42,7 @@ impl Driver {
             return true;
         }
         let votes: BTreeMap<WorkerId, &Units> = self.reduction.announced_units().collect();
-        if !self.are_enough(&votes.keys().copied().collect()) {
+        if !self.are_enough(&votes) {
             return false;
         }
         let count = |units: &Units| votes.values().filter(|other| **other == units).count();
@@ -50,10 +50,8 @@ impl Driver {
         let most = votes.values().max_by_key(|units| (count(units), Reverse(units.exponents())));
         let Some(units) = most.map(|units| (*units).clone()) else { return false };
         let iteration = self.iteration();
-        let voters: Vec<WorkerId> =
-            votes.iter().filter(|(_, own)| ***own == units).map(|(worker, _)| *worker).collect();
-        for worker in voters {
-            if let Some(session) = self.sessions.of_worker(worker) {
+        for (worker, _) in votes.iter().filter(|(_, own)| ***own == units) {
+            if let Some(session) = self.sessions.of_worker(*worker) {
                 session.units = Some((iteration, units.clone()));
             }
         }
@@ -61,15 +59,15 @@ impl Driver {
         true
     }
 
-    /// Returns whether the units of `voters` are enough to decide: they include all workers that are asked for vectors or, if each vector
-    /// makes a step of its own, they are three or include all workers that hold leases.
-    fn are_enough(&self, voters: &BTreeSet<WorkerId>) -> bool {
+    /// Returns whether the votes are enough to decide: they include those of all workers that are asked for vectors or, if each vector
+    /// makes a step of its own, they are three or include those of all workers that hold leases.
+    fn are_enough(&self, votes: &BTreeMap<WorkerId, &Units>) -> bool {
         let mut asked = self.reduction.awaited_workers().peekable();
         if asked.peek().is_some() {
-            return asked.all(|worker| voters.contains(&worker));
+            return asked.all(|worker| votes.contains_key(&worker));
         }
         let mut holders = self.sessions.ready().filter(|session| session.leases > 0);
-        voters.len() >= ENOUGH_VOTES || holders.all(|session| voters.contains(&session.worker))
+        votes.len() >= ENOUGH_VOTES || holders.all(|session| votes.contains_key(&session.worker))
     }
 
     /// Asks again for a vector that was announced in other units. The first time, this is not a failure, since the worker could not know
