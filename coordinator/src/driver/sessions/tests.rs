@@ -23,6 +23,10 @@ fn open(sessions: &mut Sessions, name: &str, instance: u64) -> OpenedSession {
     sessions.open(0.0, &hello(name, instance), MACHINE.into(), |_| true).unwrap()
 }
 
+fn session() -> (Session, mpsc::Receiver<ToWorker>) {
+    Session::new(0.0, WorkerId::from_slot(0), MachineId::of(MACHINE), &hello("a", 1))
+}
+
 fn parameters(iteration: u64) -> ParameterSet {
     ParameterSet::complete(Iteration(iteration), &[1.0])
 }
@@ -85,15 +89,13 @@ fn silence_is_noticed_and_sooner_from_a_worker_with_work() {
 /// A worker may be assigned more leases at a time than its queue can hold messages.
 #[test]
 fn leases_are_sent_in_batches() {
-    let mut sessions = Sessions::default();
-    let mut opened = open(&mut sessions, "a", 1);
-    let session = sessions.addressed(opened.claim.worker).unwrap();
-    (0..20_000).for_each(|id| assign(session, id, 1, None));
+    let (mut session, mut messages) = session();
+    (0..20_000).for_each(|id| assign(&mut session, id, 1, None));
     session.cancel(LeaseId(5));
     session.cancel(LeaseId(6));
-    assert!(sessions.flush().is_empty());
+    assert!(session.flush());
     let mut sizes = Vec::new();
-    while let Ok(message) = opened.handle.messages.try_recv() {
+    while let Ok(message) = messages.try_recv() {
         match message {
             ToWorker::Assign(batch) => sizes.push(batch.len()),
             ToWorker::Cancel(batch) => assert_eq!(batch, [LeaseId(5), LeaseId(6)]),
@@ -106,43 +108,39 @@ fn leases_are_sent_in_batches() {
 /// A worker that reads slowly gets the latest parameters, through one call at a time. Sets that were sent are not kept.
 #[test]
 fn at_most_one_version_waits_for_a_worker() {
-    let mut sessions = Sessions::default();
-    let opened = open(&mut sessions, "a", 1);
-    let session = sessions.of_worker(opened.claim.worker).unwrap();
-    assign(session, 1, 1, None);
+    let (mut session, _messages) = session();
+    assign(&mut session, 1, 1, None);
     let sent = session.parameters(0.0, Reader::default()).unwrap();
     assert!(session.parameters(0.0, Reader::default()).is_err());
     assert_eq!(taken(&sent), [1], "what was due before the call");
     assert_eq!(session.oldest_version(), None);
-    assign(session, 2, 1, None);
+    assign(&mut session, 2, 1, None);
     assert!(taken(&sent).is_empty(), "once per iteration");
-    assign(session, 3, 2, None);
-    assign(session, 4, 3, None);
+    assign(&mut session, 3, 2, None);
+    assign(&mut session, 4, 3, None);
     assert_eq!(taken(&sent), [3]);
     drop(sent);
     let sent = session.parameters(0.0, Reader::default()).unwrap();
-    assign(session, 5, 4, None);
+    assign(&mut session, 5, 4, None);
     (1..=5).zip([1, 1, 2, 3, 4]).for_each(|(id, iteration)| session.ended(&lease(id, iteration)));
     assert!(taken(&sent).is_empty(), "without leases it needs none");
-    assign(session, 6, 4, None);
+    assign(&mut session, 6, 4, None);
     assert_eq!(taken(&sent), [4]);
-    sessions.close(opened.claim.worker);
+    drop(session);
     assert_eq!(sent.take(), Err(()));
 }
 
 /// A worker that was sent the next parameters ahead still holds the current ones, until the next ones are complete.
 #[test]
 fn the_current_parameters_are_sent_again_only_to_a_worker_that_may_have_lost_them() {
-    let mut sessions = Sessions::default();
-    let opened = open(&mut sessions, "a", 1);
-    let session = sessions.of_worker(opened.claim.worker).unwrap();
+    let (mut session, _messages) = session();
     let sent = session.parameters(0.0, Reader::default()).unwrap();
-    assign(session, 1, 1, None);
+    assign(&mut session, 1, 1, None);
     session.send_again(&parameters(1));
     assert_eq!(taken(&sent), [1], "it has them");
     session.ended(&lease(1, 1));
     session.put(&parameters(2));
-    assign(session, 2, 1, None);
+    assign(&mut session, 2, 1, None);
     assert_eq!(taken(&sent), [2], "it is sent none that it holds");
     session.send_again(&parameters(1));
     session.send_again(&parameters(1));
@@ -156,9 +154,7 @@ fn the_current_parameters_are_sent_again_only_to_a_worker_that_may_have_lost_the
 /// A worker that lacks a part of a set cannot use differences from that set, which it would be sent if the whole set counted as taken.
 #[test]
 fn a_whole_set_that_was_not_taken_is_followed_by_a_whole_one() {
-    let mut sessions = Sessions::default();
-    let opened = open(&mut sessions, "a", 1);
-    let session = sessions.of_worker(opened.claim.worker).unwrap();
+    let (mut session, _messages) = session();
     let sent = session.parameters(0.0, Reader::default()).unwrap();
     session.put(&parameters(1));
     assert_eq!(sent.take_whole(), Some((1, false)));
@@ -180,20 +176,18 @@ fn a_whole_set_that_was_not_taken_is_followed_by_a_whole_one() {
 
 #[test]
 fn units_are_sent_once_an_iteration() {
-    let mut sessions = Sessions::default();
-    let mut opened = open(&mut sessions, "a", 1);
-    let session = sessions.addressed(opened.claim.worker).unwrap();
-    assign(session, 1, 1, None);
+    let (mut session, mut messages) = session();
+    assign(&mut session, 1, 1, None);
     for (id, iteration, exponent) in [(2, 1, -3), (3, 1, -3), (4, 2, -5)] {
         let units = Units::from_exponents(&[exponent], &TensorSizes::new([1])).unwrap();
-        assign(session, id, iteration, Some(&units));
+        assign(&mut session, id, iteration, Some(&units));
     }
-    sessions.flush();
-    let (mut said, mut messages) = (Vec::new(), Vec::new());
-    while let Ok(message) = opened.handle.messages.try_recv() {
+    session.flush();
+    let (mut said, mut assigned) = (Vec::new(), 0);
+    while let Ok(message) = messages.try_recv() {
         match message {
-            ToWorker::Units { iteration, units, .. } => said.push((iteration.number(), units, messages.len())),
-            ToWorker::Assign(batch) => messages.extend(batch),
+            ToWorker::Units { iteration, units, .. } => said.push((iteration.number(), units, assigned)),
+            ToWorker::Assign(batch) => assigned += batch.len(),
             other => panic!("{other:?}"),
         }
     }
