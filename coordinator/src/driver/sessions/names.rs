@@ -229,6 +229,12 @@ mod tests {
         leave(names, text);
     }
 
+    /// Returns the names as a resumed run restores them.
+    fn resumed(names: &Names) -> Names {
+        let saved: Vec<_> = names.by_departure().map(|(number, identity)| (number, identity.clone())).collect();
+        Names::restored(saved.into_iter(), names.excluded.clone())
+    }
+
     #[test]
     fn numbers_are_as_asked_or_the_first_free_and_stay_with_the_name() {
         let mut names = Names::default();
@@ -285,8 +291,7 @@ mod tests {
             leave(&mut names, text);
         }
         assert_eq!(names.forget_long_absent(), []);
-        let saved: Vec<_> = names.by_departure().map(|(number, identity)| (number, identity.clone())).collect();
-        let mut restored = Names::restored(saved.into_iter(), []);
+        let mut restored = resumed(&names);
         come_and_go(&mut restored, "new");
         for (number, text) in (1..).zip(&all) {
             assert_eq!(arrive(&mut restored, text).unwrap().worker.number(), number);
@@ -301,9 +306,8 @@ mod tests {
         }
         leave(&mut names, "c");
         leave(&mut names, "a");
-        let saved: Vec<_> = names.by_departure().map(|(number, identity)| (number, identity.clone())).collect();
-        assert_eq!(saved.iter().map(|(worker, _)| worker.number()).collect::<Vec<_>>(), [2, 1, 4]);
-        let mut restored = Names::restored(saved.into_iter(), []);
+        assert_eq!(names.by_departure().map(|(worker, _)| worker.number()).collect::<Vec<_>>(), [2, 1, 4]);
+        let mut restored = resumed(&names);
         assert_eq!(number(&mut restored, "d", None), 3);
         assert_eq!((number(&mut restored, "b", None), number(&mut restored, "c", Some(9))), (4, 2));
     }
@@ -324,8 +328,7 @@ mod tests {
         }
         let expelled = names.by_identity[&identity("rig@B")].worker;
         names.exclude(expelled, ExcludedFrom::Run, "mismatches");
-        let saved: Vec<_> = names.by_departure().map(|(number, identity)| (number, identity.clone())).collect();
-        let mut restored = Names::restored(saved.into_iter(), names.excluded.clone());
+        let mut restored = resumed(&names);
         for names in [&mut names, &mut restored] {
             let excluded = |names: &Names, text: &str| names.exclusions(&identity(text)).count();
             assert_eq!(["rig@A", "rig@B", "rig@C", "rag@B"].map(|text| excluded(names, text)), [0, 1, 0, 0]);
