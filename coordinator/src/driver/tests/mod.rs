@@ -10,7 +10,7 @@ mod room;
 mod stops;
 mod vectors;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc as std_mpsc;
@@ -41,7 +41,7 @@ use crate::config::{
 };
 use crate::parameters::{DueSets, Versions};
 use crate::reduction::Sink;
-use crate::training::{TrainingEvent, Work};
+use crate::training::Work;
 use rig::{Announced, Rig, VirtualWorker};
 
 const HEARTBEAT_TIMEOUT_S: f64 = 2.0;
@@ -168,33 +168,6 @@ pub(crate) fn config(folder: &Path, model: &str, policy: &str, budget: u64, iter
             warm_start: BTreeMap::new(),
         },
         security: Arc::new(Security::Open),
-    }
-}
-
-/// If messages cannot be sent to a worker, its leases go to other workers.
-#[test]
-fn a_message_that_cannot_be_sent_is_a_loss() {
-    let mut rig = Rig::new("uta", 8, 3);
-    let [mut good, mut bad] = ["good", "bad"].map(|name| rig.join(name, 1).unwrap());
-    bad.messages.close();
-    assert_eq!(finished(&mut rig, [&mut good]), honest(Rig::new("uta", 8, 3)));
-    assert!(!rig.is_open(bad.token));
-}
-
-fn disk_full() -> RecordError {
-    RecordError { path: "events.jsonl".into(), cause: Arc::new(std::io::ErrorKind::StorageFull.into()) }
-}
-
-/// If the journal cannot be written, or the training thread fails, the run ends, and the workers are notified that it failed.
-#[test]
-fn a_full_disk_or_a_step_that_fails_ends_the_run() {
-    for failure in [DriverCommand::RecordFailed(disk_full()), DriverCommand::Training(TrainingEvent::Failed(None))] {
-        let mut rig = Rig::new("uta", 4, 2);
-        let mut client = rig.join("a", 1).unwrap();
-        let ending = rig.command(failure).unwrap();
-        assert!(ending.is_err());
-        rig.driver.take_leave(&ending);
-        assert_eq!(client.read(), Some(FarewellReason::Failed));
     }
 }
 

@@ -161,8 +161,7 @@ impl Rig {
         let SessionHandle { token, messages, presence } = self.ask(hello)?;
         assert!(self.say(token, FromWorker::Ready { fuses: false, peer_address: None }).is_none());
         presence.hear_heartbeat(false, ProcessUsage::default());
-        let (leases, assigned, asked) = (Vec::new(), HashMap::new(), Vec::new());
-        Ok(VirtualWorker { token, leases, assigned, asked, messages, presence })
+        Ok(VirtualWorker { token, leases: Vec::new(), asked: Vec::new(), messages, presence })
     }
 
     pub(super) fn say(&mut self, session: SessionToken, message: FromWorker) -> Option<Ending> {
@@ -320,7 +319,6 @@ pub(super) struct VirtualWorker {
     pub(super) token: SessionToken,
     /// The leases that the worker has not reported yet.
     pub(super) leases: Vec<Lease>,
-    pub(super) assigned: HashMap<LeaseId, Lease>,
     /// The requested vectors that the worker has not sent.
     pub(super) asked: Vec<VectorRequest>,
     pub(super) messages: mpsc::Receiver<ToWorker>,
@@ -334,9 +332,7 @@ impl VirtualWorker {
             match message {
                 ToWorker::Assign(assignments) => {
                     self.asked.extend(assignments.iter().filter_map(Assignment::request));
-                    let leases = assignments.iter().map(|assignment| assignment.lease);
-                    self.assigned.extend(leases.clone().map(|lease| (lease.id, lease)));
-                    self.leases.extend(leases);
+                    self.leases.extend(assignments.iter().map(|assignment| assignment.lease));
                 }
                 ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.id)),
                 ToWorker::Farewell { reason, .. } => return Some(reason),

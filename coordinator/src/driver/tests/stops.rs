@@ -90,7 +90,10 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
     let ending = match how {
         Stop::Killed => return rig.kill(),
         Stop::Requested => Ok(StopReason::Stopped),
-        Stop::DiskFull => Err(disk_full().into()),
+        Stop::DiskFull => {
+            let cause = Arc::new(std::io::ErrorKind::StorageFull.into());
+            Err(RecordError { path: "events.jsonl".into(), cause }.into())
+        }
     };
     let (report, folder) = rig.end(ending);
     assert_eq!(report.ended.is_err(), how == Stop::DiskFull);
