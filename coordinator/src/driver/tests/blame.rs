@@ -9,9 +9,12 @@ use super::*;
 const BROKEN: &str = "10.0.0.2";
 const SOUND: &str = "10.0.0.3";
 
-fn expelling(config: &mut CoordinatorConfig) {
+/// Begins or resumes a run from which a worker is expelled after two failures in a row.
+fn expelling(folder: TempDir, start: Start) -> Rig {
+    let mut config = config(folder.path(), MODEL, "uta", 2, 3);
     (config.engine.expel_after, config.engine.rest_s) = (Some(2), 0.01);
-    config.checkpoints.cadence = Cadence::Iterations(1);
+    (config.checkpoints.cadence, config.training.start) = (Cadence::Iterations(1), start);
+    Rig::begin(config, folder)
 }
 
 /// Lets a worker fail every lease until it is expelled.
@@ -20,8 +23,7 @@ fn fail(rig: &mut Rig, client: &mut VirtualWorker) {
         client.read();
         client.presence.hear();
         for lease in std::mem::take(&mut client.leases) {
-            let failed = FromWorker::LeaseFailed { lease: lease.id, reason: "a test".into(), uncomputable: false };
-            assert!(rig.say(client.token, failed).is_none());
+            assert!(rig.fail_lease(client.token, lease.id, false).is_none());
         }
         assert!(rig.pass(0.1).is_none());
     }
@@ -39,10 +41,7 @@ fn forgive(rig: &mut Rig, name: &str) -> Iteration {
 /// and nothing counts against it. The other machine is refused until the operator forgives it.
 #[test]
 fn a_name_that_another_machine_used_is_welcome() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut config = config(folder.path(), MODEL, "uta", 2, 3);
-    expelling(&mut config);
-    let mut rig = Rig::begin(config, folder);
+    let mut rig = expelling(tempfile::tempdir().unwrap(), Start::Random);
     let mut thief = rig.join_from(BROKEN, "rig-1", 1).unwrap();
     fail(&mut rig, &mut thief);
     let held = Exclusion {
@@ -62,10 +61,7 @@ fn a_name_that_another_machine_used_is_welcome() {
     assert_eq!(report.ended.unwrap(), StopReason::Stopped);
 
     let saved = stops::checkpoint(&folder, WireFormat::F32Exact).unwrap();
-    let mut config = super::config(folder.path(), MODEL, "uta", 2, 3);
-    expelling(&mut config);
-    config.training.start = Start::Checkpoint(Box::new(saved));
-    let mut rig = Rig::begin(config, folder);
+    let mut rig = expelling(folder, Start::Checkpoint(Box::new(saved)));
     let worker = rig.join_from(SOUND, "rig-1", 4).unwrap();
     assert_eq!(number(&mut rig, &worker), 2, "it keeps its number");
     rig.leave(worker.token);
@@ -93,7 +89,7 @@ fn strikes_and_rests_do_not_follow_a_name() {
     let mut thief = rig.join_from(BROKEN, "rig-1", 1).unwrap();
     thief.read();
     let lease = thief.leases.remove(0).id;
-    rig.say(thief.token, FromWorker::LeaseFailed { lease, reason: "a test".into(), uncomputable: false });
+    rig.fail_lease(thief.token, lease, false);
     rig.leave(thief.token);
     let mut worker = rig.join_from(SOUND, "rig-1", 2).unwrap();
     worker.read();
@@ -113,12 +109,9 @@ fn a_worker_that_measures_something_else_evaluates_no_more() {
         (config.evaluation.own, config.evaluation.samples) = (None, Some(50));
         (config.evaluation.by_workers, config.evaluation.every) = (true, Some(1));
     });
-    let asked = |client: &mut VirtualWorker| {
-        let requests = std::iter::from_fn(|| client.messages.try_recv().ok());
-        requests
-            .filter_map(|message| if let ToWorker::Evaluate { step, .. } = message { Some(step) } else { None })
-            .last()
-    };
+    let step_of = |message| if let ToWorker::Evaluate { step, .. } = message { Some(step) } else { None };
+    let asked =
+        |client: &mut VirtualWorker| std::iter::from_fn(|| client.messages.try_recv().ok()).filter_map(step_of).last();
     let mut client = rig.join("a", 1).unwrap();
     rig.work_off(&mut client);
     assert!(rig.step().is_none());
@@ -126,12 +119,8 @@ fn a_worker_that_measures_something_else_evaluates_no_more() {
     let figures =
         BatchFigures { samples: 1 << 63, batch_samples: 1, loss: 0.0, classes: vec![], metrics: BTreeMap::new() };
     rig.say(client.token, FromWorker::Measured(MeasuredBatch { step, batch: 0, outcome: Ok(figures) }));
-    rig.wait_for("its exclusion", |state| {
-        state
-            .exclusions
-            .iter()
-            .any(|of| of.from == ExcludedFrom::Evaluations && of.why.contains("the coordinator has 50"))
-    });
+    let is_it = |of: &Exclusion| of.from == ExcludedFrom::Evaluations && of.why.contains("the coordinator has 50");
+    rig.wait_for("its exclusion", |state| state.exclusions.iter().any(is_it));
     rig.leave(client.token);
     let mut again = rig.join("a", 2).unwrap();
     again.presence.hear();

@@ -176,12 +176,7 @@ fn check(seed: u64, policy: &str, tried: &mut BTreeMap<&'static str, u64>) -> [u
     }
     *tried = world.tried;
     let (mut rig, ending) = (world.rig, world.ending);
-    let ending = ending.unwrap_or_else(|| {
-        let mut last = rig.join("last", 9).unwrap();
-        finish(&mut rig, [&mut last]).0
-    });
-    assert!(matches!(ending, Ok(StopReason::Finished(_))), "seed {seed}, {policy}: {ending:?}");
-    let sha256 = rig.parameters_sha256();
+    let (ending, sha256) = finish_alone(&mut rig, ending, &format!("seed {seed}, {policy}"));
     let steps = if policy.starts_with("asgd") || policy.starts_with("ringmaster") { 4 } else { 24 };
     check_end(rig, ending, seed, steps);
     sha256

@@ -106,6 +106,16 @@ fn finished<'a>(rig: &mut Rig, clients: impl IntoIterator<Item = &'a mut Virtual
     sha256
 }
 
+/// Lets one honest worker finish a run that has not ended. Returns how it ended, which is a success, and the digest of the parameters.
+fn finish_alone(rig: &mut Rig, ending: Option<Ending>, what: &str) -> (Ending, [u8; 32]) {
+    let ending = ending.unwrap_or_else(|| {
+        let mut last = rig.join("last", 9).unwrap();
+        finish(rig, [&mut last]).0
+    });
+    assert!(matches!(ending, Ok(StopReason::Finished(_))), "{what}: {ending:?}");
+    (ending, rig.parameters_sha256())
+}
+
 /// Returns the digest of the parameters of a run with one honest worker.
 fn honest(mut rig: Rig) -> [u8; 32] {
     let mut client = rig.join("a", 1).unwrap();

@@ -184,6 +184,10 @@ impl Rig {
         self.say(session, FromWorker::Progress(vec![computed]))
     }
 
+    pub(super) fn fail_lease(&mut self, session: SessionToken, lease: LeaseId, uncomputable: bool) -> Option<Ending> {
+        self.say(session, FromWorker::LeaseFailed { lease, reason: "a test".into(), uncomputable })
+    }
+
     pub(super) fn report_all(&mut self, client: &mut VirtualWorker) {
         for lease in std::mem::take(&mut client.leases) {
             assert!(self.report(client.token, &lease).is_none());

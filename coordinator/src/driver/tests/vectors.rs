@@ -97,45 +97,37 @@ fn only_the_rest_of_a_lost_workers_vector_is_sent_again() {
 }
 
 /// The engine has withdrawn the order when the step completes, since it did not know that a lost worker's vector had arrived. The tasks are
-/// computed again at the parameters of their iteration, which are sent again.
+/// computed again at the parameters of their iteration, which are sent again. If the run stops before, nothing of the step is saved.
 #[test]
-fn a_step_that_completes_without_the_engines_knowledge_counts() {
-    let mut rig = rig(|_| ());
-    let chunks = rig.chunks();
-    let [lost, mut other] = asked(&mut rig, ["a", "b"]);
-    let sets = rig.parameters(other.token);
-    let uploads = [&lost, &other].map(|client| let_in(&mut rig, client));
-    assert_eq!(sets.take(), Ok(Some(Iteration(2))), "it is sent ahead");
-    send(&mut rig, &lost, &uploads[0], chunks);
-    lose(&mut rig, &lost, &other, Loss::Fails);
-    let asked = other.asked.remove(0);
-    assert_eq!(rig.send_chunks(&uploads[1], sum(&asked), 0..chunks), chunks);
-    rig.arrived(other.token, &asked, None);
-    assert_eq!(sets.take(), Ok(None), "it still holds those of the first iteration");
-    assert!(rig.step().is_none());
-    assert!(!rig.driver.steps.is_under_way);
-    assert_eq!(sets.take(), Ok(Some(Iteration::FIRST)));
-    check_end_with(rig, &mut other);
+fn a_step_that_completes_without_the_engines_knowledge_counts_unless_the_run_stops() {
+    for stops in [false, true] {
+        let mut rig = rig(|config| config.checkpoints.cadence = Cadence::Seconds(600.0));
+        let chunks = rig.chunks();
+        let [lost, mut other] = asked(&mut rig, ["a", "b"]);
+        let sets = rig.parameters(other.token);
+        let uploads = [&lost, &other].map(|client| let_in(&mut rig, client));
+        assert_eq!(sets.take(), Ok(Some(Iteration(2))), "it is sent ahead");
+        send(&mut rig, &lost, &uploads[0], chunks);
+        lose(&mut rig, &lost, &other, Loss::Fails);
+        let asked = other.asked.remove(0);
+        assert_eq!(rig.send_chunks(&uploads[1], sum(&asked), 0..chunks), chunks);
+        rig.arrived(other.token, &asked, None);
+        assert_eq!(sets.take(), Ok(None), "it still holds those of the first iteration");
+        assert!(rig.step().is_none());
+        assert!(!rig.driver.steps.is_under_way);
+        assert_eq!(sets.take(), Ok(Some(Iteration::FIRST)));
+        if stops {
+            let (report, folder) = rig.end(Ok(StopReason::Stopped));
+            assert_eq!((report.state.iterations, saved(&folder).len()), (0, 0));
+            assert!(report.not_saved.is_some_and(|why| why.contains("computed again")));
+        } else {
+            check_end_with(rig, &mut other);
+        }
+    }
 }
 
 fn saved(folder: &TempDir) -> Vec<String> {
     FolderStore::new(folder.path().join(CHECKPOINTS)).names().unwrap()
-}
-
-/// A step that was taken and is not committed is not saved.
-#[test]
-fn a_stop_after_such_a_step_saves_nothing_of_it() {
-    let mut rig = rig(|config| config.checkpoints.cadence = Cadence::Seconds(600.0));
-    let chunks = rig.chunks();
-    let [lost, other] = asked(&mut rig, ["a", "b"]);
-    let upload = let_in(&mut rig, &lost);
-    send(&mut rig, &lost, &upload, chunks);
-    lose(&mut rig, &lost, &other, Loss::Fails);
-    rig.send_vector(other.token, &other.asked[0]);
-    rig.step();
-    let (report, folder) = rig.end(Ok(StopReason::Stopped));
-    assert_eq!((report.state.iterations, saved(&folder).len()), (0, 0));
-    assert!(report.not_saved.is_some_and(|why| why.contains("computed again")));
 }
 
 /// An order that replaces another one may arrive after the step was taken.
