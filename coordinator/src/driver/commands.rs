@@ -256,11 +256,8 @@ impl Driver {
             let Some(session) = self.sessions.close(worker) else { continue };
             tracing::info!(%worker, name = %session.name, "worker left");
             if session.is_ready {
-                self.publisher.publish(RunEvent::Loss {
-                    time_s: self.now_s,
-                    worker,
-                    why: "it was told to stop".into(),
-                });
+                let why = "it was told to stop".into();
+                self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why });
             }
             session.farewell(FarewellReason::Left, "everything that this worker has computed has arrived");
         }

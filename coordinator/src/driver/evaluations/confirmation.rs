@@ -1,7 +1,5 @@
 //! Batches that two members measure before a measurement counts.
 
-use std::collections::BTreeSet;
-
 use ata_learn::{EvaluationBatches, Measurement};
 
 use super::crew::CrewMember;
@@ -47,11 +45,7 @@ impl MadeMeasurement {
             && is_near(a.loss, b.loss, LOSS_TOLERANCE, LEAST_LOSS)
             && samples == other_samples
             && (correct - other_correct).abs() <= (SHARE_TOLERANCE * samples).max(1.0)
-            && self.names() == other.names()
+            && a.metrics.keys().eq(b.metrics.keys())
             && a.metrics.iter().all(|(name, value)| is_near(*value, b.metrics[name], SHARE_TOLERANCE, SHARE_TOLERANCE))
-    }
-
-    pub(super) fn names(&self) -> BTreeSet<&String> {
-        self.measured.metrics.keys().collect()
     }
 }

@@ -61,17 +61,14 @@ impl Names {
         wish: Option<WorkerId>,
         is_clear: impl Fn(WorkerId) -> bool,
     ) -> Option<Claim> {
-        let claim = if let Some(worker) = self.returning(identity, is_clear) {
-            Claim { worker, is_taken_over: false }
-        } else if let Some(worker) = wish.filter(|wish| self.is_free(*wish)).or_else(|| self.free_number()) {
-            Claim { worker, is_taken_over: false }
-        } else {
-            Claim { worker: self.forget_longest_absent()?, is_taken_over: true }
-        };
-        self.by_number.insert(claim.worker, identity.clone());
-        self.by_identity.insert(identity.clone(), NameEntry { worker: claim.worker, left: None });
+        let own = self.returning(identity, is_clear).or_else(|| wish.filter(|wish| self.is_free(*wish)));
+        let free = own.or_else(|| self.free_number());
+        let is_taken_over = free.is_none();
+        let worker = free.or_else(|| self.forget_longest_absent())?;
+        self.by_number.insert(worker, identity.clone());
+        self.by_identity.insert(identity.clone(), NameEntry { worker, left: None });
         self.most_present = self.most_present.max(self.by_identity.len() - self.absent.len());
-        Some(claim)
+        Some(Claim { worker, is_taken_over })
     }
 
     /// Returns the number that the worker had, or that the last worker of its name had on another machine. It is no longer absent.

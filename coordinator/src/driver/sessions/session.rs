@@ -102,7 +102,7 @@ impl Session {
         hello: &Hello,
     ) -> (Self, mpsc::Receiver<ToWorker>) {
         let (messages, receiver) = mpsc::channel(MAX_QUEUED_MESSAGES);
-        let presence = Presence::new();
+        let presence = Presence::default();
         let session = Self {
             worker,
             machine,
@@ -165,11 +165,11 @@ impl Session {
     }
 
     pub(crate) fn overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Option<&'static str> {
-        let Liveness { heard, is_idle, .. } = &*self.presence.liveness;
+        let Liveness { heard, has_work, .. } = &*self.presence.liveness;
         if heard.swap(false, Ordering::Relaxed) {
             self.heard_s = now_s;
         }
-        let timeout = if is_idle.load(Ordering::Relaxed) { timeouts.idle } else { timeouts.heartbeat };
+        let timeout = if has_work.load(Ordering::Relaxed) { timeouts.heartbeat } else { timeouts.idle };
         if now_s - self.heard_s > timeout.as_secs_f64() {
             return Some("no heartbeat");
         }
@@ -326,7 +326,7 @@ impl Session {
 }
 
 /// A handle that the gRPC handlers share with a session, so that a heartbeat needs no command to the driver.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Presence {
     liveness: Arc<Liveness>,
     /// Cancelled when the session has ended.
@@ -334,22 +334,16 @@ pub(crate) struct Presence {
 }
 
 /// Liveness flags, shared with the gRPC handlers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Liveness {
     /// Whether the worker was heard from since the driver last checked.
     heard: AtomicBool,
-    /// Whether the worker's last heartbeat said that it has no work.
-    is_idle: AtomicBool,
+    /// Whether the worker's last heartbeat said that it has work.
+    has_work: AtomicBool,
     usage: ReportedUsage,
 }
 
 impl Presence {
-    fn new() -> Self {
-        let (heard, is_idle) = (AtomicBool::new(false), AtomicBool::new(true));
-        let liveness = Arc::new(Liveness { heard, is_idle, usage: ReportedUsage::default() });
-        Self { liveness, ended: CancellationToken::new() }
-    }
-
     pub(crate) fn hear(&self) {
         self.liveness.heard.store(true, Ordering::Relaxed);
     }
@@ -357,7 +351,7 @@ impl Presence {
     /// Records a heartbeat. An idle worker sends its next one later.
     pub(crate) fn hear_heartbeat(&self, is_idle: bool, usage: ProcessUsage) {
         self.liveness.usage.set(usage);
-        self.liveness.is_idle.store(is_idle, Ordering::Relaxed);
+        self.liveness.has_work.store(!is_idle, Ordering::Relaxed);
         self.hear();
     }
 }
