@@ -1,10 +1,4 @@
 //! Evaluations on the test data: schedules them, distributes their batches, and keeps the best result.
-//!
-//! # Layout
-//! - here: [`Evaluations`], all evaluations of a run
-//! - `confirmation`: batches that two members measure
-//! - `under_way`: the evaluation in progress, with its batches
-//! - `crew`: the members that measure batches
 
 mod confirmation;
 mod crew;

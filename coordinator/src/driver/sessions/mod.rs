@@ -1,10 +1,4 @@
 //! The sessions of connected workers.
-//!
-//! # Layout
-//! - here: [`Sessions`], the table of all sessions
-//! - `session`: one session, and whether its worker is alive
-//! - `names`: the workers' names and numbers
-//! - `resources`: what workers' processes use
 
 mod names;
 mod resources;
