@@ -36,6 +36,15 @@ fn meet(under_way: &mut UnderWay, machines: &[u64], now_s: f64) {
     under_way.meet(now_s, &candidates, false);
 }
 
+/// Returns an evaluation with workers on these machines, the first of which has measured the first batch.
+fn measured_once(machines: &[u64], checked_from: u64) -> UnderWay {
+    let mut under_way = evaluation(false, checked_from);
+    meet(&mut under_way, machines, 1.0);
+    under_way.hand_out(worker(1));
+    measured(&mut under_way, worker(1), 0, 1.0);
+    under_way
+}
+
 /// Checks that a worker gets the first two batches, in any order.
 fn takes_two(under_way: &mut UnderWay, member: CrewMember) {
     let mut taken = under_way.hand_out(member);
@@ -168,24 +177,15 @@ fn two_that_agree_outvote_a_third() {
 #[test]
 fn a_machine_does_not_confirm_itself_unless_it_is_alone() {
     for (machines, can_confirm) in [([1, 1, 2], false), ([1, 1, 1], true)] {
-        let mut under_way = evaluation(false, u64::MAX);
-        meet(&mut under_way, &machines, 1.0);
-        under_way.hand_out(worker(1));
-        measured(&mut under_way, worker(1), 0, 1.0);
+        let mut under_way = measured_once(&machines, u64::MAX);
         assert_eq!(under_way.hand_out(worker(2)).contains(&0), can_confirm);
         assert_eq!(under_way.hand_out(worker(3)), [0], "it can, and the other may hang");
     }
-    let mut alone = evaluation(false, u64::MAX);
-    meet(&mut alone, &[1], 1.0);
-    alone.hand_out(worker(1));
-    measured(&mut alone, worker(1), 0, 1.0);
+    let mut alone = measured_once(&[1], u64::MAX);
     meet(&mut alone, &[1], 1.0);
     assert!(alone.sum.is_some() && alone.agreed().is_none(), "it counts, and proves nothing about others");
     for (checked_from, counts) in [(u64::MAX, true), (0, false)] {
-        let mut hangs = evaluation(false, checked_from);
-        meet(&mut hangs, &[1, 2], 1.0);
-        hangs.hand_out(worker(1));
-        measured(&mut hangs, worker(1), 0, 1.0);
+        let mut hangs = measured_once(&[1, 2], checked_from);
         assert_eq!(hangs.hand_out(worker(2)), [0]);
         meet(&mut hangs, &[1, 2], CONFIRMATION_S);
         assert!(hangs.sum.is_none());
