@@ -106,19 +106,6 @@ pub(super) struct RunInfo {
     pub(super) follows_shares: bool,
 }
 
-impl RunInfo {
-    pub(super) fn welcome(&self, session: SessionToken, worker: WorkerId) -> ToWorker {
-        ToWorker::Welcome(Welcome {
-            session,
-            worker,
-            run_id: self.id.clone(),
-            heartbeat_interval_ms: interval_ms(self.timeouts.heartbeat),
-            idle_heartbeat_interval_ms: interval_ms(self.timeouts.idle),
-            run: self.spec.clone(),
-        })
-    }
-}
-
 impl Driver {
     pub(super) fn command(&mut self, command: DriverCommand) {
         match command {
@@ -170,8 +157,17 @@ impl Driver {
         if claim.is_taken_over {
             self.notify(Event::WorkerForgotten { worker: claim.worker });
         }
-        self.sessions.send(claim.worker, self.info.welcome(handle.token, claim.worker));
-        tracing::info!(worker = %claim.worker, name = %hello.name, device = hello.device, "worker connected");
+        let (worker, timeouts) = (claim.worker, &self.info.timeouts);
+        let welcome = Welcome {
+            session: handle.token,
+            worker,
+            run_id: self.info.id.clone(),
+            heartbeat_interval_ms: interval_ms(timeouts.heartbeat),
+            idle_heartbeat_interval_ms: interval_ms(timeouts.idle),
+            run: self.info.spec.clone(),
+        };
+        self.sessions.send(worker, ToWorker::Welcome(welcome));
+        tracing::info!(%worker, name = %hello.name, device = hello.device, "worker connected");
         Ok(handle)
     }
 

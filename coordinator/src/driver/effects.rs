@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_record::RunEvent;
+use ata_record::{ExcludedFrom, RunEvent};
 use ata_scheduler::{Decision, Effect, Event, LeaseTime};
 use ata_sums::outer_rate;
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
@@ -176,7 +176,8 @@ impl Driver {
         let time_s = self.now_s;
         self.lose_collections(worker);
         self.evaluations.leave(worker);
-        let session = self.sessions.expel(worker, &why);
+        let session = self.sessions.close(worker);
+        self.sessions.names.exclude(worker, ExcludedFrom::Run, &why);
         if session.is_some() {
             self.publisher.publish(RunEvent::Loss { time_s, worker, why: "it was expelled".into() });
         }

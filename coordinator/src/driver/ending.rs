@@ -85,18 +85,14 @@ impl Driver {
     async fn settle(&mut self, commands: &mut mpsc::Receiver<DriverCommand>, is_done: impl Fn(&Self) -> bool) {
         let (since_s, since) = (self.now_s, Instant::now());
         while !is_done(self) {
-            let command = tokio::select! {
-                command = commands.recv() => match command {
-                    Some(command) => Some(command),
-                    None => return,
-                },
-                () = tokio::time::sleep(self.tick()) => None,
-            };
+            let received = tokio::time::timeout(self.tick(), commands.recv()).await;
             self.now_s = since_s + since.elapsed().as_secs_f64();
-            match command {
-                Some(command) if command.matters_at_end(self.evaluations.by_workers) => self.command(command),
-                Some(command) => command.answer_late(),
-                None => {}
+            match received {
+                Ok(Some(command)) if command.matters_at_end(self.evaluations.by_workers) => self.command(command),
+                Ok(Some(command)) => command.answer_late(),
+                Ok(None) => return,
+                // Only time has passed.
+                Err(_) => {}
             }
             self.check_sessions();
             self.carry_out_all();

@@ -160,13 +160,6 @@ impl Sessions {
         Some(session)
     }
 
-    /// Ends the session of a worker, if it has one, and refuses it from now on.
-    pub(crate) fn expel(&mut self, worker: WorkerId, why: &str) -> Option<Session> {
-        let session = self.close(worker);
-        self.names.exclude(worker, ExcludedFrom::Run, why);
-        session
-    }
-
     /// Ends the sessions whose workers are silent or do not read, and returns them with the reasons.
     pub(crate) fn close_overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Vec<(Session, &'static str)> {
         let overdue = |session: &mut Session| Some((session.worker, session.overdue(now_s, timeouts)?));
