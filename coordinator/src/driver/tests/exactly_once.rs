@@ -194,6 +194,5 @@ fn only_the_first_report_and_vector_of_a_lease_from_its_holder_count() {
             assert!(policy == other || sha256 == expected, "seed {seed}, {policy}");
         }
     }
-    println!("{tried:?}");
     assert!(tried.len() == 8 && tried.values().all(|tried| *tried > 300), "{tried:?}");
 }

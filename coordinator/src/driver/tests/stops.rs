@@ -130,7 +130,6 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
         assert_eq!((report.state.iterations, report.state.tasks_applied), (ITERATIONS, ITERATIONS * BUDGET));
         assert!(folder.path().join(ata_record::MODEL_FILE).exists());
     }
-    println!("{counts:?}");
     assert!(counts.with_a_step_under_way > 30 && counts.in_the_middle > 50 && counts.resumed > 100, "{counts:?}");
 }
 
