@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Returns the longest time between two readings of the clock, given the heartbeat timeout of workers.
 pub(crate) fn tick(heartbeat_timeout: Duration) -> Duration {
-    // The upper bound is reached at the default timeout, so that a longer timeout does not delay the check for overdue
-    // leases.
+    // The upper bound is reached at the default timeout, so that a longer timeout does not delay the check for overdue leases.
     (heartbeat_timeout / 8).min(Duration::from_millis(250))
 }
 
@@ -13,8 +12,7 @@ pub(crate) fn tick(heartbeat_timeout: Duration) -> Duration {
 /// machine paused, or its driver task delayed. No worker could be heard meanwhile, so the gap counts against none of them.
 const PAUSE_TICKS: u32 = 4;
 
-/// Measures the seconds since the run began, not counting pauses. All deadlines use this time, so a pause postpones
-/// them.
+/// Measures the seconds since the run began, not counting pauses. All deadlines use this time, so a pause postpones them.
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,

@@ -63,8 +63,7 @@ pub(crate) enum DriverCommand {
 }
 
 impl DriverCommand {
-    /// Returns whether the command matters when the run is ending: messages from threads do, and those of workers if they evaluate the
-    /// final parameters.
+    /// Returns whether the command matters at the end: messages of threads do, and those of workers if they evaluate the parameters.
     pub(super) fn matters_at_end(&self, workers_evaluate: bool) -> bool {
         match self {
             // A comparison belongs to an iteration that will not be completed.

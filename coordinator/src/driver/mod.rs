@@ -282,8 +282,7 @@ impl Driver {
     }
 }
 
-/// Returns a function that sends the messages of a thread to the driver. If the driver is gone, the run is over, and
-/// the messages no longer matter.
+/// Returns a function that sends the messages of a thread to the driver. If the driver is gone, they no longer matter.
 fn sender<T>(commands: &mpsc::Sender<DriverCommand>, wrap: fn(T) -> DriverCommand) -> impl Fn(T) + Send + use<T> {
     let commands = commands.clone();
     move |message| drop(commands.blocking_send(wrap(message)))

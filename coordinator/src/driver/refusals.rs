@@ -1,5 +1,4 @@
-//! Refused results. All of them are counted, but their journal events are limited, so that a worker that sends nothing
-//! else cannot fill the journal.
+//! Refused results. All of them are counted, but their journal events are limited, so that no worker can fill the journal.
 
 use std::collections::BTreeMap;
 

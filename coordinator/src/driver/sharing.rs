@@ -13,8 +13,7 @@ use super::steps::StepPlan;
 use crate::reduction::exchanges::{ExchangeMember, Heard, Probe};
 
 impl Driver {
-    /// Requests vectors in shards from the workers that may exchange them, if that is faster than a star. Returns the
-    /// collections of the other workers.
+    /// Requests vectors in shards from the workers that may exchange them, if that is faster than a star. Returns the other collections.
     pub(super) fn collect_in_shards(&mut self, iteration: Iteration, asked: Vec<Collection>) -> Vec<Collection> {
         let workers = self.members(iteration, &asked);
         let is_new = asked.iter().all(|asked| !self.reduction.has(asked.id));

@@ -121,8 +121,7 @@ impl Steps {
         self.taken.is_some()
     }
 
-    /// Makes the order for the step of an iteration. For the first order of the step, also returns the parameters that the step will result
-    /// in.
+    /// Makes the order for a step. If it is the first one, also returns the parameters that the step will result in.
     pub(super) fn order(&mut self, plan: StepPlan) -> (StepOrder, Option<ParameterSet>) {
         self.ordered = Some(plan.clone());
         let StepPlan { iteration, tasks, collections: _, vectors, loss, lr_factor, with_product } = plan;
@@ -165,8 +164,7 @@ impl Steps {
         TrainedParameters::new(self.last_step(), parameters)
     }
 
-    /// Applies the result of a step that the engine has committed. `shards` is the number of workers that exchanged
-    /// their vectors in shards. Returns whether there are more versions of the parameters in memory than allowed.
+    /// Applies the result of a committed step. Returns whether there are more versions of the parameters in memory than allowed.
     pub(super) fn finish(&mut self, mut result: StepResult, shards: u64) -> bool {
         (self.is_under_way, self.ordered) = (false, None);
         self.units = result.units.take();

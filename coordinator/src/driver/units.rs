@@ -70,8 +70,7 @@ impl Driver {
         votes.len() >= ENOUGH_VOTES || holders.all(|session| votes.contains_key(&session.worker))
     }
 
-    /// Asks again for a vector that was announced in other units. The first time, this is not a failure, since the worker could not know
-    /// the units.
+    /// Asks again for a vector in other units. The first time, this is not a failure, since the worker could not know the units.
     pub(super) fn repeat_vector(&mut self, worker: WorkerId, id: VectorId) {
         if let Some(request) = self.reduction.repeat(id, OTHER_UNITS) {
             if let Some((session, units)) = self.sessions.addressed(worker).zip(self.steps.units.as_ref()) {

@@ -262,8 +262,7 @@ impl Session {
         }
     }
 
-    /// Returns whether the worker may have held a lease that has ended. This is an approximation: other workers' leases
-    /// with numbers in between count as its own.
+    /// Returns whether the worker may have held a lease that has ended. Other workers' leases with numbers in between count as its own.
     pub(crate) fn was_given(&self, lease: LeaseId) -> bool {
         self.given.is_some_and(|(first, last)| (first..=last).contains(&lease))
     }
