@@ -3,8 +3,6 @@
 mod collect;
 mod local;
 mod samples;
-mod task_numbers;
-mod wait;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,12 +13,9 @@ use std::time::{Duration, Instant};
 
 use ata_learn::{Learner, LearnerError, with_own_threads};
 use ata_sums::{GradientSum, Quantizer, TensorSizes, Units};
-use ata_types::{Iteration, Lease, LeaseId, TaskRange, VectorId, WireFormat};
+use ata_types::{Iteration, Lease, LeaseId, TaskRange, VectorId};
 use ata_wire::{ComputedLease, LeaseTimes, RunSpec, VectorRequest};
 use tokio::sync::mpsc;
-
-use task_numbers::TaskNumbers;
-use wait::wait;
 
 use crate::config::TaskTime;
 use crate::kept::{KeptGradients, KeptSum};
@@ -67,6 +62,19 @@ impl CancelFlag {
     fn change(&self, to: u8) -> bool {
         self.0.compare_exchange(OPEN, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
+
+    /// Waits for `duration`, or until the lease is cancelled. Returns the time waited.
+    fn wait(&self, duration: Duration) -> Duration {
+        let started = Instant::now();
+        while !self.is_set() {
+            let left = duration.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::park_timeout(left);
+        }
+        started.elapsed()
+    }
 }
 
 pub(crate) enum ComputeEvent {
@@ -111,34 +119,30 @@ impl Compute {
         events: mpsc::Sender<ComputeEvent>,
     ) -> Self {
         let largest = if fuses { run.budget } else { 1 };
-        let (format, most_tasks, skips_bad_samples) = (run.format, run.most_tasks, run.skip_bad_samples);
-        let (local, tensors) = (LocalSteps::of(run, &sizes, last), sizes.clone());
-        let counts = run.counts_tasks();
+        let (local, run, tensors) = (LocalSteps::of(run, &sizes, last), run.clone(), sizes.clone());
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
             .spawn(move || {
-                let run = AssertUnwindSafe(|| {
+                let work = AssertUnwindSafe(|| {
                     let worker = Worker {
                         learner: learner(),
+                        run,
                         fuses,
                         task_time,
                         events: &events,
                         cancelled: CancelFlag::default(),
                         local,
-                        format,
-                        most_tasks,
                         sizes: tensors,
-                        numbers: TaskNumbers { counts, position: 0 },
+                        position: 0,
                         quantizer: None,
                         kept: KeptGradients::default(),
-                        skips_bad_samples,
                         skipped: BTreeSet::new(),
                     };
                     worker.run(largest, &received)
                 });
                 // burn panics if a device fails. The panic is caught to notify the session and to keep the process alive.
-                let reason = match with_own_threads(|| catch_unwind(run)) {
+                let reason = match with_own_threads(|| catch_unwind(work)) {
                     Ok(Ok(local)) => return local,
                     Ok(Err(reason)) => reason,
                     Err(panic) => panic_text(panic.as_ref()),
@@ -176,6 +180,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 struct Worker<'a> {
     learner: Box<dyn Learner>,
+    run: RunSpec,
     fuses: bool,
     task_time: Option<TaskTime>,
     events: &'a mpsc::Sender<ComputeEvent>,
@@ -183,16 +188,12 @@ struct Worker<'a> {
     cancelled: CancelFlag,
     /// The worker's own parameters, if it takes local steps.
     local: Option<LocalSteps>,
-    format: WireFormat,
-    most_tasks: u64,
     sizes: TensorSizes,
-    /// The numbers of the current iteration's tasks to the learner.
-    numbers: TaskNumbers,
+    /// The number of tasks before the current iteration.
+    position: u64,
     /// The quantizer of the last iteration.
     quantizer: Option<(Iteration, Quantizer)>,
     kept: KeptGradients,
-    /// Whether samples without a finite loss or gradient are left out of the mean of their task.
-    skips_bad_samples: bool,
     /// The samples that were left out so far, each of which is logged once.
     skipped: BTreeSet<u64>,
 }
@@ -235,68 +236,68 @@ impl Worker<'_> {
     }
 
     fn compute(&mut self, lease: &Lease, position: u64, round: u64, units: Option<Units>) -> Result<(), String> {
-        if self.local.is_some() {
-            return self.take_steps(lease, position, round, units);
-        }
-        self.numbers.position = position;
-        let mut sum = self.kept.empty_sum(&self.sizes);
-        match self.sum(lease, units, &mut sum) {
-            Ok((computed, units)) => {
-                self.kept.add(lease.iteration, &units, KeptSum::of(lease, round, sum));
-                self.report(ComputeEvent::Computed(computed));
-                Ok(())
-            }
-            Err(stop) => {
-                self.kept.give_back(sum);
-                let lease = lease.id;
-                self.stopped(stop, |reason, uncomputable| ComputeEvent::Failed { lease, reason, uncomputable })
-            }
-        }
+        let computed = if self.local.is_some() {
+            self.take_steps(lease, position, round, units)
+        } else {
+            self.position = position;
+            self.keep_sum(lease, round, units)
+        };
+        let lease = lease.id;
+        let failed = |reason, uncomputable| ComputeEvent::Failed { lease, reason, uncomputable };
+        self.report_result(computed.map(ComputeEvent::Computed), failed)
     }
 
-    /// Reports tasks that were not computed as `failed`, unless they were cancelled.
-    fn stopped(&self, stop: Stop, failed: impl FnOnce(String, bool) -> ComputeEvent) -> Result<(), String> {
-        match stop {
-            Stop::Cancelled => {}
-            Stop::Failed { reason, uncomputable } => self.report(failed(reason, uncomputable)),
-            Stop::Broken(reason) => return Err(reason),
+    /// Reports an event, or tasks that were not computed as `failed`, unless they were cancelled. An error means that the thread cannot
+    /// continue.
+    fn report_result(
+        &self,
+        result: Result<ComputeEvent, Stop>,
+        failed: impl FnOnce(String, bool) -> ComputeEvent,
+    ) -> Result<(), String> {
+        match result {
+            Ok(event) => self.report(event),
+            Err(Stop::Cancelled) => {}
+            Err(Stop::Failed { reason, uncomputable }) => self.report(failed(reason, uncomputable)),
+            Err(Stop::Broken(reason)) => return Err(reason),
         }
         Ok(())
     }
 
-    /// Computes the tasks of a lease, and adds their gradients to `sum`. Also returns the units.
-    fn sum(
-        &mut self,
-        lease: &Lease,
-        units: Option<Units>,
-        sum: &mut GradientSum,
-    ) -> Result<(ComputedLease, Units), Stop> {
+    /// Computes a lease, and keeps the sum of its gradients.
+    fn keep_sum(&mut self, lease: &Lease, round: u64, units: Option<Units>) -> Result<ComputedLease, Stop> {
         let quantizer = self.quantizer(lease.iteration, units)?;
         let (mut times, mut losses) = (LeaseTimes::default(), Vec::new());
-        self.add(lease.iteration, lease.tasks, &quantizer, sum, |at_once, measured| {
+        let sum = self.sum(lease.iteration, [lease.tasks], &quantizer, |at_once, measured| {
             times.busy_s.push(measured.busy.as_secs_f64());
             times.outlasted += if measured.is_outlasted { at_once } else { 0 };
             losses.push(measured.loss);
         })?;
-        Ok((ComputedLease { lease: lease.id, times, losses }, quantizer.units().clone()))
+        self.kept.add(lease.iteration, quantizer.units(), KeptSum::of(lease, round, sum));
+        Ok(ComputedLease { lease: lease.id, times, losses })
     }
 
-    /// Computes tasks, adds their gradients to `sum`, and measures each batch.
-    fn add(
+    /// Computes tasks, adds up their gradients, and measures each batch.
+    fn sum(
         &mut self,
         iteration: Iteration,
-        tasks: TaskRange,
+        tasks: impl IntoIterator<Item = TaskRange>,
         quantizer: &Quantizer,
-        sum: &mut GradientSum,
-        measure: impl FnMut(u64, MeasuredTask),
-    ) -> Result<(), Stop> {
-        let added = self.add_batches(iteration, tasks, quantizer, sum, measure);
-        // Also after a failure, so that nothing of these tasks stays on the device.
-        let finished = self.learner.finish(sum).map_err(|error| self.stop(&error));
-        added.and(finished)
+        mut measure: impl FnMut(u64, MeasuredTask),
+    ) -> Result<GradientSum, Stop> {
+        let mut sum = self.kept.empty_sum(&self.sizes);
+        for range in tasks {
+            let added = self.add(iteration, range, quantizer, &mut sum, &mut measure);
+            // Also after a failure, so that nothing of these tasks stays on the device.
+            let finished = self.learner.finish(&mut sum).map_err(|error| self.stop(&error));
+            if let Err(stop) = added.and(finished) {
+                self.kept.give_back(sum);
+                return Err(stop);
+            }
+        }
+        Ok(sum)
     }
 
-    fn add_batches(
+    fn add(
         &mut self,
         iteration: Iteration,
         tasks: TaskRange,
@@ -306,8 +307,8 @@ impl Worker<'_> {
     ) -> Result<(), Stop> {
         let at_once = if self.fuses { tasks.count } else { 1 };
         for first in tasks.indices().step_by(at_once as usize) {
-            let place = self.numbers.of(iteration, TaskRange { first, count: at_once });
-            let (of, announced) = self.numbers.of(iteration, TaskRange { first, count: tasks.end() - first });
+            let place = self.numbered(iteration, TaskRange { first, count: at_once });
+            let (of, announced) = self.numbered(iteration, TaskRange { first, count: tasks.end() - first });
             self.learner.announce(of, announced, at_once);
             let measured = self.timed(iteration, at_once, |worker| worker.add_batch(place, quantizer, sum))?;
             measure(at_once, measured);
@@ -328,9 +329,9 @@ impl Worker<'_> {
         } else {
             // All workers compute the same task for this, whatever tasks they hold.
             let maxima = self.first_maxima(iteration).map_err(|error| self.stop(&error))?;
-            Units::first(&maxima, self.most_tasks)
+            Units::first(&maxima, self.run.most_tasks)
         };
-        let quantizer = Quantizer::new(units, self.sizes.clone(), self.most_tasks, self.format);
+        let quantizer = Quantizer::new(units, self.sizes.clone(), self.run.most_tasks, self.run.format);
         self.quantizer = Some((iteration, quantizer.clone()));
         Ok(quantizer)
     }
@@ -353,7 +354,7 @@ impl Worker<'_> {
         let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
-        let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, &self.cancelled));
+        let busy = computed + rest.map_or(Duration::ZERO, |rest| self.cancelled.wait(rest));
         Ok(MeasuredTask { loss, busy, is_outlasted: rest.is_none() })
     }
 

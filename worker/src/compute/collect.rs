@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_sums::{GradientSum, Quantizer, Units};
-use ata_types::{Iteration, TaskRanges};
+use ata_sums::Units;
 use ata_wire::VectorRequest;
 
 use super::{ComputeEvent, Stop, Worker};
@@ -13,32 +12,26 @@ use crate::transfer::CollectedSum;
 impl Worker<'_> {
     /// Hands over the requested vector, if all of its tasks were computed. An error means that the thread cannot continue.
     pub(super) fn collect(&mut self, request: &VectorRequest, units: Option<Units>) -> Result<(), String> {
-        if self.cancelled.is_set() {
-            return Ok(());
-        }
+        let collected = self.vector(request, units).map(ComputeEvent::Collected);
         let vector = request.id;
-        match self.vector(request, units) {
-            Ok(Some(sum)) => {
-                self.report(ComputeEvent::Collected(sum));
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(stop) => {
-                self.stopped(stop, |reason, uncomputable| ComputeEvent::VectorFailed { vector, reason, uncomputable })
-            }
-        }
+        let failed = |reason, uncomputable| ComputeEvent::VectorFailed { vector, reason, uncomputable };
+        self.report_result(collected, failed)
     }
 
     fn vector(
         &mut self,
         VectorRequest { id, iteration, tasks, .. }: &VectorRequest,
         units: Option<Units>,
-    ) -> Result<Option<CollectedSum>, Stop> {
+    ) -> Result<CollectedSum, Stop> {
+        if self.cancelled.is_set() {
+            return Err(Stop::Cancelled);
+        }
         if self.local.is_some() {
             self.keep_for(*iteration, tasks, units.clone())?;
         }
         if !self.kept.has_computed(*iteration, tasks) {
-            return Ok(None);
+            // A lease of the vector was cancelled or failed, so another vector is about to be requested.
+            return Err(Stop::Cancelled);
         }
         let quantizer = self.quantizer(*iteration, units)?;
         let (mut sums, missing) = self.kept.select(tasks, quantizer.units());
@@ -51,28 +44,11 @@ impl Worker<'_> {
                 tasks = missing.count(),
                 "computing tasks again, whose gradients are in no sum of their own"
             );
-            sums.push(self.compute_again(*iteration, missing, &quantizer)?);
+            let sum = Arc::new(self.sum(*iteration, missing.iter(), &quantizer, |_, _| {})?);
+            let kept = KeptSum { tasks: missing, lease: None, round: None, sum: sum.clone() };
+            self.kept.add(*iteration, quantizer.units(), kept);
+            sums.push(sum);
         }
-        Ok(Some(CollectedSum { vector: *id, sums, units: quantizer.units().clone() }))
-    }
-
-    /// Computes tasks whose gradients are not kept separately, and keeps their sum.
-    fn compute_again(
-        &mut self,
-        iteration: Iteration,
-        tasks: TaskRanges,
-        quantizer: &Quantizer,
-    ) -> Result<Arc<GradientSum>, Stop> {
-        let mut sum = self.kept.empty_sum(&self.sizes);
-        for range in tasks.iter() {
-            if let Err(stop) = self.add(iteration, range, quantizer, &mut sum, |_, _| {}) {
-                self.kept.give_back(sum);
-                return Err(stop);
-            }
-        }
-        let sum = Arc::new(sum);
-        let kept = KeptSum { tasks, lease: None, round: None, sum: sum.clone() };
-        self.kept.add(iteration, quantizer.units(), kept);
-        Ok(sum)
+        Ok(CollectedSum { vector: *id, sums, units: quantizer.units().clone() })
     }
 }

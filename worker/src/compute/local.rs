@@ -15,7 +15,7 @@ use ata_sums::{InnerSteps, LocalParameters, TensorSizes, Units, maxima};
 use ata_types::{Iteration, Lease, LeaseId, TaskRange, TaskRanges, WireFormat};
 use ata_wire::{ComputedLease, LeaseTimes, RunSpec};
 
-use super::{ComputeEvent, Stop, Worker};
+use super::{Stop, Worker};
 use crate::kept::KeptSum;
 
 /// The own parameters of a worker that takes local steps.
@@ -89,25 +89,16 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes the steps of a lease. An error means that the thread cannot continue.
+    /// Takes the steps of a lease.
     pub(super) fn take_steps(
         &mut self,
         lease: &Lease,
         position: u64,
         round: u64,
         units: Option<Units>,
-    ) -> Result<(), String> {
-        let begun = self.begin_chain(lease.iteration, position, round, units);
-        match begun.and_then(|()| self.chain(lease)) {
-            Ok(computed) => {
-                self.report(ComputeEvent::Computed(computed));
-                Ok(())
-            }
-            Err(stop) => {
-                let lease = lease.id;
-                self.stopped(stop, |reason, uncomputable| ComputeEvent::Failed { lease, reason, uncomputable })
-            }
-        }
+    ) -> Result<ComputedLease, Stop> {
+        self.begin_chain(lease.iteration, position, round, units)?;
+        self.chain(lease)
     }
 
     /// Begins a chain, unless the current one goes on. The difference of that is kept.

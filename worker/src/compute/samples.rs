@@ -8,7 +8,6 @@ use ata_sums::{GradientSum, Quantizer, maxima};
 use ata_types::{Iteration, TaskRange};
 
 use super::Worker;
-use super::wait::wait;
 
 /// The waits between attempts to read the samples of a task, in milliseconds. They add up to 1.3 s, after which a busy disk has usually
 /// recovered. If it has not, the lease fails, and another worker computes it. The total is far below the shortest lease timeout.
@@ -18,6 +17,14 @@ pub(super) const READ_WAITS_MS: [u64; 7] = [10, 20, 40, 80, 160, 320, 640];
 const MOST_NAMED: usize = 8;
 
 impl Worker<'_> {
+    /// Returns tasks of an iteration as the learner numbers them. If tasks are counted through the run, all of it is one iteration.
+    pub(super) fn numbered(&self, iteration: Iteration, tasks: TaskRange) -> (Iteration, TaskRange) {
+        if !self.run.counts_tasks() {
+            return (iteration, tasks);
+        }
+        (Iteration::FIRST, TaskRange { first: self.position.saturating_add(tasks.first), ..tasks })
+    }
+
     /// Adds the gradients of tasks to `sum`, computed as one batch, and returns their loss. If they are not finite, computes one task at a
     /// time.
     pub(super) fn add_batch(
@@ -45,7 +52,7 @@ impl Worker<'_> {
         if self.local.is_some() {
             return self.first_step_maxima();
         }
-        let (iteration, first) = self.numbers.of(iteration, TaskRange::single(0));
+        let (iteration, first) = self.numbered(iteration, TaskRange::single(0));
         let first = self.task_gradient(iteration, first.first)?;
         Ok(maxima(&first.gradient, &self.sizes)?)
     }
@@ -67,7 +74,7 @@ impl Worker<'_> {
         error: LearnerError,
     ) -> Result<TaskGradient, LearnerError> {
         match self.retried(|learner| learner.sift(iteration, task))? {
-            Some(Sifted { bad, rest: Some(rest) }) if !bad.is_empty() && self.skips_bad_samples => {
+            Some(Sifted { bad, rest: Some(rest) }) if !bad.is_empty() && self.run.skip_bad_samples => {
                 if !rest.is_finite() {
                     return Err(error);
                 }
@@ -98,7 +105,7 @@ impl Worker<'_> {
             let is_unreadable = matches!(result, Err(LearnerError::Data(DataError::Io { .. })));
             match waits_ms.next() {
                 Some(wait_ms) if is_unreadable && !self.cancelled.is_set() => {
-                    wait(Duration::from_millis(wait_ms), &self.cancelled);
+                    self.cancelled.wait(Duration::from_millis(wait_ms));
                 }
                 _ => return result,
             }
