@@ -10,6 +10,8 @@ pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     wait: Duration,
+    /// The time of the first failure that [`Self::next_within`] knows of.
+    failed: Option<Instant>,
     rng: rand::rngs::ChaCha8Rng,
 }
 
@@ -28,7 +30,7 @@ impl Backoff {
         // If the system has no random numbers, the process id still spreads the waits.
         let rng = rand::rngs::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
             .unwrap_or_else(|_| rand::rngs::ChaCha8Rng::seed_from_u64(u64::from(std::process::id())));
-        Self { first, longest, wait: first, rng }
+        Self { first, longest, wait: first, failed: None, rng }
     }
 
     pub(crate) fn next(&mut self) -> Duration {
@@ -37,33 +39,15 @@ impl Backoff {
         wait
     }
 
-    pub(crate) fn reset(&mut self) {
-        self.wait = self.first;
-    }
-}
-
-/// Limits the time of repeated attempts to fetch data that a coordinator lacks.
-pub(crate) struct Attempts {
-    backoff: Backoff,
-    /// The time at which the first attempt failed.
-    since: Option<Instant>,
-}
-
-impl Attempts {
-    pub(crate) fn new(backoff: Backoff) -> Self {
-        Self { backoff, since: None }
-    }
-
-    /// Returns how long to wait after a failed attempt, or `None` after `timeout`.
-    pub(crate) fn next(&mut self, timeout: Duration) -> Option<Duration> {
-        let tried = self.since.get_or_insert_with(Instant::now).elapsed();
+    /// Returns the wait after a failed attempt, or `None` once `timeout` has passed since the first one.
+    pub(crate) fn next_within(&mut self, timeout: Duration) -> Option<Duration> {
+        let tried = self.failed.get_or_insert_with(Instant::now).elapsed();
         let left = timeout.checked_sub(tried).filter(|left| !left.is_zero())?;
-        Some(self.backoff.next().min(left))
+        Some(self.next().min(left))
     }
 
     pub(crate) fn reset(&mut self) {
-        self.since = None;
-        self.backoff.reset();
+        (self.wait, self.failed) = (self.first, None);
     }
 }
 

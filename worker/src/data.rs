@@ -18,9 +18,8 @@ use crate::shard_cache::ShardCache;
 /// A split of the data, opened for a run's model.
 #[derive(Clone)]
 pub(crate) struct SessionData {
-    model: String,
-    tensors: Vec<u64>,
-    spec: DataSpec,
+    /// The model, the sizes of its tensors, and the data.
+    of: (String, Vec<u64>, DataSpec),
     pub(crate) data: Arc<dyn Dataset>,
 }
 
@@ -63,15 +62,12 @@ impl SplitSource {
 
     /// Returns the split, which may have been opened for an earlier session.
     pub(crate) async fn open(self, opened: Option<SessionData>) -> Result<SessionData, SessionError> {
-        let RunSpec { model, tensors, .. } = &self.run;
-        let is_same =
-            |opened: &SessionData| (&opened.model, &opened.tensors, &opened.spec) == (model, tensors, &self.spec);
-        if let Some(opened) = opened.filter(is_same) {
+        let of = (self.run.model.clone(), self.run.tensors.clone(), self.spec.clone());
+        if let Some(opened) = opened.filter(|opened| opened.of == of) {
             return Ok(opened);
         }
-        let (name, tensors, spec) = (model.clone(), tensors.clone(), self.spec.clone());
         let data = obtain(model_of(self.models, &self.run)?, self).await?;
-        Ok(SessionData { model: name, tensors, spec, data })
+        Ok(SessionData { of, data })
     }
 }
 

@@ -44,7 +44,7 @@ use ata_net::Trust;
 use ata_wire::FarewellReason;
 use tokio_util::sync::CancellationToken;
 
-use backoff::{Attempts, Backoff};
+use backoff::Backoff;
 use error::SessionError;
 use exchange::PeerServer;
 use session::History;
@@ -70,7 +70,7 @@ pub enum WorkerEnd {
 /// Works for a coordinator until its run is over, or until `stop` resolves and the worker has left. Reconnects whenever the connection breaks.
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
-    let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
+    let (mut backoff, mut fetching) = (Backoff::to_connect(), Backoff::to_fetch());
     let peers = PeerServer::start(config.peers.as_ref(), &config.endpoint).await?;
     let mut history = History::new(Instant::now());
     let fetch_for = config.retry_for.unwrap_or(FIRST_CONTACT);
@@ -101,7 +101,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             }
             Ok(_) => ("the coordinator stopped".into(), backoff.next().min(left)),
             Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
-            Err(SessionError::NoData(cause)) => match fetching.next(fetch_for) {
+            Err(SessionError::NoData(cause)) => match fetching.next_within(fetch_for) {
                 Some(wait) => (cause, wait),
                 None => return Err(WorkerError::NoData { cause, tried: fetch_for }),
             },
