@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ata_data::DataError;
 use ata_wire::proto::DataRequest;
@@ -19,6 +19,11 @@ pub(crate) const UNFINISHED: &str = ".unfinished-";
 
 pub(crate) fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)
+}
+
+/// Locks a value of which no thread leaves a part behind if it panics.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until no other process holds this file of a folder locked. The lock is released when the file is closed.
@@ -45,19 +50,15 @@ pub(crate) struct OpenLink<'a>(&'a DataLink);
 
 impl Drop for OpenLink<'_> {
     fn drop(&mut self) {
-        *self.0.session() = None;
+        *lock(&self.0.0.session) = None;
     }
 }
 
 impl DataLink {
     /// Uses this session for downloads from now on.
     pub(crate) fn open(&self, connection: Connection, session: SessionToken) -> OpenLink<'_> {
-        *self.session() = Some((connection, session));
+        *lock(&self.0.session) = Some((connection, session));
         OpenLink(self)
-    }
-
-    fn session(&self) -> std::sync::MutexGuard<'_, Option<(Connection, SessionToken)>> {
-        self.0.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Downloads a file, or a part of one, to a temporary file in `cache`, and checks it. `each` is called with each piece.
@@ -69,7 +70,7 @@ impl DataLink {
         mut each: impl FnMut(&[u8]) + Send,
     ) -> Result<NamedTempFile, SessionError> {
         let _turn = self.0.turn.lock().await;
-        let Some((connection, session)) = self.session().clone() else {
+        let Some((connection, session)) = lock(&self.0.session).clone() else {
             return Err(SessionError::Broken("there is no session to fetch data over".into()));
         };
         let mut file = unfinished(cache).map_err(DataError::cache(cache))?;

@@ -30,7 +30,6 @@ mod parameters;
 mod session;
 mod shard_cache;
 mod transfer;
-mod usage;
 
 pub use config::{EmulatedTimes, FIRST_CONTACT, PeerConfig, Relocate, TaskTime, WorkerConfig};
 pub use error::WorkerError;

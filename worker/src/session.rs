@@ -31,10 +31,9 @@ use crate::download::DataLink;
 use crate::error::{SessionError, WorkerError};
 use crate::evaluation::WorkerEvaluations;
 use crate::exchange::{Connections, ExchangeEvent, MemberExchange, PeerServer};
-use crate::heartbeats::Heartbeats;
+use crate::heartbeats::{Heartbeats, process_usage};
 use crate::parameters::Parameters;
 use crate::transfer::{CollectedSum, chunks};
-use crate::usage::process_usage;
 use active::ActiveSession;
 use sharing::Sharing;
 
@@ -88,7 +87,7 @@ pub(crate) async fn run(
         // Parameters and gradients use a separate connection, so that heartbeats do not wait behind them.
         let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
         let served = Served { config, peers, welcome: &welcome, has_work: &has_work, leave };
-        match prepare_and_work(served, bulk, &mut incoming, to_coordinator, history).await {
+        match prepare_and_work(&served, bulk, &mut incoming, to_coordinator, history).await {
             Err(SessionError::Broken(cause)) => {
                 farewell(&mut incoming).await.unwrap_or(Err(SessionError::Broken(cause)))
             }
@@ -198,13 +197,13 @@ struct Served<'a> {
 }
 
 async fn prepare_and_work(
-    served: Served<'_>,
+    served: &Served<'_>,
     bulk: Connection,
     incoming: &mut Streaming<CoordinatorMessage>,
     to_coordinator: mpsc::Sender<WorkerMessage>,
     history: &mut History,
 ) -> Result<FarewellReason, SessionError> {
-    let Served { config, peers, welcome, has_work, leave } = served;
+    let Served { config, peers, welcome, leave, .. } = *served;
     let stream = answered(config, bulk.parameters(welcome.session, None)).await?;
     let (events, received) = mpsc::channel(MAX_UPLOADS);
     let History { data, test_data, link, worked, local, .. } = history;
@@ -228,7 +227,7 @@ async fn prepare_and_work(
         sharing: Sharing::new(peers, to_coordinator.clone(), events),
         evaluations: WorkerEvaluations::new(config, welcome, bulk.clone(), link.clone(), test_data),
         bulk,
-        welcome,
+        served,
         to_coordinator,
         compute: &compute,
         loaded: None,
@@ -243,8 +242,6 @@ async fn prepare_and_work(
         uploads: JoinSet::new(),
         probes: JoinSet::new(),
         worked,
-        has_work,
-        leave,
         is_leaving: false,
     };
     let ended = active.work(incoming, received, exchanged).await;

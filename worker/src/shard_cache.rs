@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use ata_data::{DataError, ImageChecksummer, ImageChecksums, Shard, ShardFile, ShardStore, Split, hex};
@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::download::{DataLink, UNFINISHED, lock_file, unfinished};
+use crate::download::{DataLink, UNFINISHED, lock, lock_file, unfinished};
 
 /// The wait for a shard after which a message is logged, since shards arrive more slowly than they are needed.
 const NOTABLE_WAIT: Duration = Duration::from_secs(1);
@@ -259,10 +259,6 @@ impl CacheState {
         let done = tokio::task::spawn_blocking(move || work(&shared)).await;
         done.unwrap_or_else(|error| Err(DataError::Problem(error.to_string())))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens a file, and records that it was used now.

@@ -16,7 +16,7 @@ pub(super) struct ActiveSession<'a> {
     pub(super) parameters: Parameters,
     pub(super) sharing: Sharing<'a>,
     pub(super) evaluations: WorkerEvaluations<'a>,
-    pub(super) welcome: &'a Welcome,
+    pub(super) served: &'a Served<'a>,
     pub(super) to_coordinator: mpsc::Sender<WorkerMessage>,
     pub(super) compute: &'a Compute,
     /// The iteration of the parameters that the thread has loaded.
@@ -38,10 +38,6 @@ pub(super) struct ActiveSession<'a> {
     /// The probe of the link, if one is in progress.
     pub(super) probes: JoinSet<Option<(u64, f64)>>,
     pub(super) worked: &'a mut bool,
-    /// Whether the worker has work, which its heartbeats report.
-    pub(super) has_work: &'a AtomicBool,
-    /// Cancelled when the worker shall leave.
-    pub(super) leave: &'a CancellationToken,
     pub(super) is_leaving: bool,
 }
 
@@ -64,7 +60,7 @@ impl ActiveSession<'_> {
         loop {
             let is_idle =
                 self.waiting.is_empty() && self.given.is_empty() && self.uploads.is_empty() && self.asked.is_empty();
-            self.has_work.store(!is_idle, Ordering::Relaxed);
+            self.served.has_work.store(!is_idle, Ordering::Relaxed);
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
                     ToWorker::Units { iteration, units, shifts } => {
@@ -93,7 +89,7 @@ impl ActiveSession<'_> {
                     }
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
                 },
-                () = self.leave.cancelled(), if !self.is_leaving => self.begin_to_leave(),
+                () = self.served.leave.cancelled(), if !self.is_leaving => self.begin_to_leave(),
                 Some(event) = events.recv(), if self.uploads.len() < MAX_UPLOADS => self.compute_event(event)?,
                 Ok(permit) = to_coordinator.reserve(), if !self.progress.is_empty() => {
                     // All leases computed while the connection was busy are reported together, as many as fit into a message.
@@ -157,7 +153,7 @@ impl ActiveSession<'_> {
 
     /// Returns whether tasks of an iteration may begin: with its parameters or, if they are local steps, with those of the one before.
     fn may_begin(&self, iteration: Iteration) -> bool {
-        let overlap = self.welcome.run.inner_steps.as_ref().is_some_and(|steps| steps.overlap);
+        let overlap = self.served.welcome.run.inner_steps.as_ref().is_some_and(|steps| steps.overlap);
         self.loaded.is_some_and(|loaded| iteration == loaded || overlap && iteration == loaded.next())
     }
 
@@ -179,7 +175,7 @@ impl ActiveSession<'_> {
     /// Handles a request for a vector, which is sent once its tasks are computed.
     fn collect(&mut self, request: VectorRequest) {
         self.rounds += 1;
-        self.sharing.open(&request, self.welcome.run.format);
+        self.sharing.open(&request, self.served.welcome.run.format);
         let asked = AskedVector { request, of: None, withdrawn: CancelFlag::default() };
         // If the thread does not have the parameters of the iteration yet, the vector is ordered once it does.
         if self.loaded == Some(asked.request.iteration) {
@@ -294,9 +290,9 @@ impl ActiveSession<'_> {
     /// Sends a vector, if it is still requested.
     fn collected(&mut self, sum: CollectedSum) {
         let Some(VectorRequest { first_chunk, shards, .. }) = self.take_asked(sum.vector) else { return };
-        let (header, bulk) = (sum.header(self.welcome.session), self.bulk.clone());
+        let (header, bulk) = (sum.header(self.served.welcome.session), self.bulk.clone());
         if shards.is_none() {
-            let chunks = tokio_stream::iter(chunks(sum.sums, first_chunk, self.welcome.run.format));
+            let chunks = tokio_stream::iter(chunks(sum.sums, first_chunk, self.served.welcome.run.format));
             self.uploads.spawn(async move {
                 let receipt = bulk.submit_gradient(header, chunks).await.map_err(SessionError::receive)?;
                 Ok(is_accepted(&receipt))
