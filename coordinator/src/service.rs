@@ -1,7 +1,5 @@
 //! The gRPC service, which checks requests and passes them to the driver.
 
-mod guard;
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +7,7 @@ use std::time::Duration;
 use ata_net::Peer;
 use ata_record::RefusalKind;
 use ata_sums::decode_sums;
-use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
+use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeAnswer, ProbeRequest, TransferPart, WorkerMessage,
@@ -25,12 +23,11 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
-use crate::driver::{DriverCommand, Presence, SessionHandle, VectorUpload};
+use crate::driver::{DriverCommand, GAVE_UP, Presence, SessionHandle, VectorUpload};
 use crate::probe::Probes;
 use crate::reduction::Sink;
 use crate::send_file::DataTransfer;
 use crate::training::Work;
-use guard::UploadGuard;
 
 /// The time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -205,6 +202,54 @@ impl UploadError {
             Self::Receive(ReceiveError::Content(_)) | Self::Content(_) => RefusalKind::WrongSize,
             Self::Receive(_) => RefusalKind::NotReceived,
             Self::NotAsked => RefusalKind::Stale,
+        }
+    }
+}
+
+/// Reports a failure if the call that sends a gradient is dropped before the driver knows the result.
+struct UploadGuard {
+    driver: mpsc::Sender<DriverCommand>,
+    session: SessionToken,
+    vector: VectorId,
+    is_armed: bool,
+}
+
+impl UploadGuard {
+    fn new(driver: mpsc::Sender<DriverCommand>, session: SessionToken, vector: VectorId) -> Self {
+        Self { driver, session, vector, is_armed: true }
+    }
+
+    fn failed(&self, kind: RefusalKind, reason: String) -> DriverCommand {
+        DriverCommand::VectorFailed { session: self.session, vector: self.vector, kind, reason }
+    }
+
+    async fn settle(&mut self, result: DriverCommand) -> Result<(), Status> {
+        self.driver.send(result).await.map_err(|_| over())?;
+        self.disarm();
+        Ok(())
+    }
+
+    /// Reports a failure to the driver, so that other workers can compute the tasks right away. Returns the response of the call.
+    async fn fail(&mut self, error: UploadError) -> Result<Receipt, Status> {
+        let (kind, reason) = (error.kind(), error.to_string());
+        self.settle(self.failed(kind, reason.clone())).await?;
+        match error {
+            UploadError::Receive(error) if kind == RefusalKind::NotReceived => Err(error.into()),
+            _ => Ok(Receipt::Refused { reason }),
+        }
+    }
+
+    fn disarm(&mut self) {
+        self.is_armed = false;
+    }
+}
+
+impl Drop for UploadGuard {
+    fn drop(&mut self) {
+        if self.is_armed {
+            let (driver, failed) = (self.driver.clone(), self.failed(RefusalKind::NotReceived, GAVE_UP.to_owned()));
+            // If the driver is gone, the run is over.
+            tokio::spawn(async move { driver.send(failed).await.unwrap_or(()) });
         }
     }
 }

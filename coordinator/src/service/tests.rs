@@ -1,7 +1,6 @@
 use super::*;
 use crate::driver::tests::config;
 use crate::reduction::VectorReply;
-use ata_types::VectorId;
 use std::path::Path;
 use std::task::{Context, Waker};
 

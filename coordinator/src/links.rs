@@ -1,4 +1,7 @@
-//! Measures the vectors that arrive: how many bytes each worker sends, in what time, and how many others send meanwhile.
+//! Measures the vectors that arrive: how many bytes each worker sends, in what time, and how many others send meanwhile. `recorded` selects
+//! the times that are written to the journal.
+
+mod recorded;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use ata_scheduler::{Observed, Seen};
 use ata_types::WorkerId;
+
+pub(crate) use recorded::RecordedLinks;
 
 /// The size of the burst with which a vector begins. The burst passes an idle link at once, and says nothing about the link's rate. It ends
 /// after this many bytes, a quarter of the vector, or [`BURST_TIME`], whichever comes first.
