@@ -36,9 +36,9 @@ mod service;
 mod training;
 
 pub use checkpoint::{
-    Cadence, Checkpoint, Damage, FolderStore, FoundCheckpoint, PlaceError, Progress, Retention, Store,
+    Cadence, Checkpoint, Damage, FolderStore, FoundCheckpoint, PlaceError, Progress, Retention, Store, go_on_from,
+    newest, newest_settings, open_store,
 };
-pub use checkpoint::{go_on_from, newest, newest_settings, open_store};
 pub use config::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
     SplitData, Start, TrainingSetup, TransferLimits, WorkersConfig,
@@ -50,12 +50,11 @@ use std::time::Duration;
 
 use ata_net::{SendAhead, serve};
 use ata_record::RunState;
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot, watch};
-
 use ata_wire::TransferRouter;
 use ata_wire::limits::REQUEST_BYTES;
 use ata_wire::proto::coordinator_server::CoordinatorServer;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// The number of commands that may wait for the driver. It handles each in microseconds, and a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;

@@ -7,21 +7,18 @@
 //! # Layout
 //! - here: [`Checkpoint`], and its conversion to files and back
 //! - `store`: the places where checkpoints are kept: a folder or, with the feature `object-store`, an object store
-//!   (`object`)
+//!   (`object`). It finds the newest checkpoint that is whole
 //! - `cadence`: when a checkpoint is due, and which ones are kept
 //! - `saver`: the thread that writes them
-//! - `newest`: finds the newest checkpoint that is whole
 
 mod cadence;
-mod newest;
 #[cfg(feature = "object-store")]
 mod object;
 mod saver;
 mod store;
 
 pub use cadence::{Cadence, Retention};
-pub use newest::{FoundCheckpoint, go_on_from, newest, newest_settings};
-pub use store::{FolderStore, PlaceError, Store, open_store};
+pub use store::{FolderStore, FoundCheckpoint, PlaceError, Store, go_on_from, newest, newest_settings, open_store};
 
 pub(crate) use saver::{SaveJob, SaveResult, Saver};
 

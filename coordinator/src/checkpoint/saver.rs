@@ -10,7 +10,7 @@ use ata_record::{RunState, write_atomically};
 use ata_sums::{Metadata, ParameterTable, TrainingState};
 use ata_types::Iteration;
 
-use super::newest::{iterations, name_of};
+use super::store::{iterations, name_of};
 use super::{Checkpoint, Progress, Retention, Store, decode_state, model_file};
 use crate::parameters::TrainedParameters;
 

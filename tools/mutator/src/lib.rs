@@ -121,7 +121,7 @@ common/sums/src/codec/sums.rs: common/sums/src/codec/sums.rs
 common/sums/src/model_file.rs: common/data/tests/hostile_files.rs
 common/wire/src/transfer/body.rs: tools/harness/tests/suite/frames.rs
 coordinator/src/checkpoint/mod.rs: coordinator/src/checkpoint/tests.rs
-coordinator/src/checkpoint/newest.rs: coordinator/src/checkpoint/tests.rs
+coordinator/src/checkpoint/store.rs: coordinator/src/checkpoint/tests.rs
 cli/src/commands/explain.rs: - the coordinator's answer, to whom the operator gave the address
 cli/src/commands/plan/measured.rs: - the output of `ata doctor`, on the operator's own machine
 cli/src/commands/status/mod.rs: - the coordinator's answer, to whom the operator gave the address
