@@ -1,7 +1,6 @@
 //! The parameters at which workers compute gradients.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -60,10 +59,9 @@ impl ParameterSet {
     pub(crate) fn begin(iteration: Iteration, values: usize, format: WireFormat) -> (Self, SetWriter) {
         let chunks = values.div_ceil(CHUNK_VALUES) as u64;
         let producer = |base| SetProducer::new(SetHeader { iteration, base, chunks, stripe: None });
-        let before = Iteration(iteration.since(Iteration::FIRST));
         let whole = producer(None);
-        let has_differences = format == WireFormat::Compact && before.number() > 0;
-        let differences = has_differences.then(|| producer(Some(before)));
+        let has_differences = format == WireFormat::Compact && iteration > Iteration::FIRST;
+        let differences = has_differences.then(|| producer(Some(Iteration(iteration.since(Iteration::FIRST)))));
         let mark = Arc::new(());
         let set = Self {
             iteration,
@@ -125,6 +123,12 @@ impl AsRef<[f32]> for TrainedParameters {
     }
 }
 
+impl AsRef<[u8]> for TrainedParameters {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(self.values())
+    }
+}
+
 impl TrainedParameters {
     /// Creates the parameters after step `last_step`, which will be received from `copy`.
     pub(crate) fn new(last_step: Iteration, copy: std_mpsc::Receiver<Vec<f32>>) -> Self {
@@ -141,30 +145,18 @@ impl TrainedParameters {
     /// Returns the parameters as they are sent to a worker that evaluates them, without copying. Blocks like [`Self::values`], and is empty
     /// in the same case.
     pub(crate) fn framed(&self) -> FramedSet {
-        let count = self.values().len();
-        let chunks = count.div_ceil(CHUNK_VALUES) as u64;
+        let bytes = Bytes::from_owner(self.clone());
+        let chunks = self.values().len().div_ceil(CHUNK_VALUES) as u64;
         let header = SetHeader { iteration: self.last_step.next(), base: None, chunks, stripe: None };
         let mut producer = SetProducer::new(header);
-        for first in (0..count).step_by(CHUNK_VALUES) {
-            let range = first..count.min(first + CHUNK_VALUES);
-            producer.push(Bytes::from_owner(TrainedChunk { parameters: self.clone(), range }));
+        for first in (0..bytes.len()).step_by(4 * CHUNK_VALUES) {
+            producer.push(bytes.slice(first..bytes.len().min(first + 4 * CHUNK_VALUES)));
         }
         producer.set()
     }
 
     pub(crate) fn sha256(&self) -> [u8; 32] {
         ata_sums::sha256_of_parameters(self.values())
-    }
-}
-
-struct TrainedChunk {
-    parameters: TrainedParameters,
-    range: Range<usize>,
-}
-
-impl AsRef<[u8]> for TrainedChunk {
-    fn as_ref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.parameters.values()[self.range.clone()])
     }
 }
 
@@ -276,25 +268,6 @@ impl DueSets {
             Due::Nothing | Due::SessionOver => None,
         })
     }
-
-    /// Takes the set that is due. Returns its iteration, or an error if the session is over.
-    #[cfg(test)]
-    pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
-        match take(&self.due) {
-            Due::Set(set) => Ok(Some(set.iteration)),
-            Due::Nothing => Ok(None),
-            Due::SessionOver => Err(()),
-        }
-    }
-
-    /// Takes the set that is due. Returns its iteration, and whether it is for a worker that may hold only a part of an earlier one.
-    #[cfg(test)]
-    pub(crate) fn take_whole(&self) -> Option<(u64, bool)> {
-        match take(&self.due) {
-            Due::Set(set) => Some((set.iteration.number(), set.is_whole)),
-            Due::Nothing | Due::SessionOver => None,
-        }
-    }
 }
 
 fn take(due: &watch::Sender<Due>) -> Due {
@@ -304,4 +277,28 @@ fn take(due: &watch::Sender<Due>) -> Due {
         false
     });
     taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl DueSets {
+        /// Takes the set that is due. Returns its iteration, or an error if the session is over.
+        pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
+            match take(&self.due) {
+                Due::Set(set) => Ok(Some(set.iteration)),
+                Due::Nothing => Ok(None),
+                Due::SessionOver => Err(()),
+            }
+        }
+
+        /// Takes the set that is due. Returns its iteration, and whether it is for a worker that may hold only a part of an earlier one.
+        pub(crate) fn take_whole(&self) -> Option<(u64, bool)> {
+            match take(&self.due) {
+                Due::Set(set) => Some((set.iteration.number(), set.is_whole)),
+                Due::Nothing | Due::SessionOver => None,
+            }
+        }
+    }
 }
