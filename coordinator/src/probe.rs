@@ -14,16 +14,15 @@ use tonic::{Status, Streaming};
 /// Answers a limited number of probes at a time.
 #[derive(Debug)]
 pub(crate) struct Probes {
-    run_id: String,
-    run: RunSpec,
+    summary: ProbeSummary,
     places: Arc<Semaphore>,
     padding: Bytes,
 }
 
 impl Probes {
     pub(crate) fn new(run_id: String, run: RunSpec) -> Self {
-        let places = Arc::new(Semaphore::new(MAX_PROBES));
-        Self { run_id, run, places, padding: padding(PROBE_ANSWER_PADDING) }
+        let summary = ProbeSummary { version: env!("CARGO_PKG_VERSION").into(), run_id, run, padding_bytes: 0 };
+        Self { summary, places: Arc::new(Semaphore::new(MAX_PROBES)), padding: padding(PROBE_ANSWER_PADDING) }
     }
 
     /// Reads the requests, and starts to answer: with a summary, followed by padding. The answer occupies one of the limited places until it
@@ -41,9 +40,8 @@ impl Probes {
         }
         let (open, closed) = oneshot::channel::<()>();
         tokio::spawn(close_late(peer, closed));
-        let (version, run_id, padding_bytes) =
-            (env!("CARGO_PKG_VERSION").into(), self.run_id.clone(), intake.padding_bytes());
-        let summary = Kind::Summary(ProbeSummary { version, run_id, run: self.run.clone(), padding_bytes }.into());
+        let summary = ProbeSummary { padding_bytes: intake.padding_bytes(), ..self.summary.clone() };
+        let summary = Kind::Summary(summary.into());
         let (mut left, padding) = (intake.answer_bytes(), self.padding.clone());
         let rest = std::iter::from_fn(move || {
             let length = left.min(padding.len() as u64);

@@ -99,11 +99,12 @@ impl Progress {
 
     /// Refuses numbers that no run reaches, with which later computations would overflow.
     fn check(&self) -> Result<(), String> {
-        let count = |name: &str, value: u64, most: u64| {
-            if value <= most { Ok(()) } else { Err(format!("{name} is {value}: expected at most {most}")) }
-        };
-        let counts = [("iteration", self.iteration.number()), ("epoch", self.epoch)];
-        counts.into_iter().try_for_each(|(name, value)| count(name, value, u64::MAX >> 1))?;
+        let most = u64::MAX >> 1;
+        for (name, value) in [("iteration", self.iteration.number()), ("epoch", self.epoch)] {
+            if value > most {
+                return Err(format!("{name} is {value}: expected at most {most}"));
+            }
+        }
         if let Some((worker, ..)) = self.workers.iter().find(|(worker, ..)| worker.slot() >= MAX_WORKERS) {
             return Err(format!("a worker's number is {worker}: expected one from 1 to {MAX_WORKERS}"));
         }

@@ -1,61 +1,45 @@
 use super::*;
 
-/// An event of a worker's vector.
-enum Happens {
-    Begins,
-    /// The vector begins, and its burst is over at once.
-    Opens,
-    Receives(u64),
-    Waits(bool),
-    Ends,
-}
-use Happens::{Begins, Ends, Opens, Receives, Waits};
-
-/// Returns the observations of these events at `until_s`.
-fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
+/// Returns the observations at `until_s` of these events of workers' vectors. Each is a time in seconds, a worker, and what happens: the
+/// vector `begins`, it `opens` (its burst is over at once), bytes arrive, it `waits` for others, it is read (`goes on`), or it `ends`.
+fn metered(until_s: u64, happened: &str) -> Vec<Observed> {
     let began = Instant::now();
     let mut state = MeterState { vectors: (1, 1), ..MeterState::default() };
     let mut names = HashMap::new();
-    for (at_s, slot, happens) in happened {
-        let (now, worker) = (began + Duration::from_secs(*at_s), WorkerId::from_slot(*slot));
+    for event in happened.split(", ") {
+        let [at_s, worker, happens] = event.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{event}") };
+        let now = began + Duration::from_secs(at_s.parse().unwrap());
         match happens {
-            Begins => drop(names.insert(*slot, state.begin(now, worker))),
-            Opens => {
-                names.insert(*slot, state.begin(now, worker));
-                state.end_burst(now, names[slot]);
+            "begins" => drop(names.insert(worker, state.begin(now, slot(worker)))),
+            "opens" => {
+                names.insert(worker, state.begin(now, slot(worker)));
+                state.end_burst(now, names[worker]);
             }
-            Receives(bytes) => state.receive(now, names[slot], *bytes as f64),
-            Waits(is_waiting) => state.wait(now, names[slot], *is_waiting),
-            Ends => state.end(now, names[slot]),
+            "waits" => state.wait(now, names[worker], true),
+            "goes on" => state.wait(now, names[worker], false),
+            "ends" => state.end(now, names[worker]),
+            bytes => state.receive(now, names[worker], bytes.parse().unwrap()),
         }
     }
     state.stepped(began + Duration::from_secs(until_s), None).unwrap().0
 }
 
-fn gradient(slot: usize, bytes: f64, seconds: f64, seen: Seen) -> Observed {
-    Observed::Gradient { worker: WorkerId::from_slot(slot), bytes, seconds, seen }
+fn slot(worker: &str) -> WorkerId {
+    WorkerId::from_slot(usize::from(worker.as_bytes()[0] - b'a'))
+}
+
+fn gradient(worker: &str, bytes: f64, seconds: f64, seen: Seen) -> Observed {
+    Observed::Gradient { worker: slot(worker), bytes, seconds, seen }
 }
 
 #[test]
 fn vectors_arrive_alone_and_together() {
-    let found = metered(
-        9,
-        &[
-            (0, 0, Opens),
-            (2, 0, Receives(20)),
-            (2, 1, Opens),
-            (6, 0, Receives(30)),
-            (6, 1, Receives(10)),
-            (6, 0, Ends),
-            (7, 1, Receives(5)),
-            (7, 1, Ends),
-        ],
-    );
+    let found = metered(9, "0 a opens, 2 a 20, 2 b opens, 6 a 30, 6 b 10, 6 a ends, 7 b 5, 7 b ends");
     let expected = [
-        gradient(0, 20.0, 2.0, Seen::Alone),
-        gradient(0, 30.0, 4.0, Seen::Among),
-        gradient(1, 5.0, 1.0, Seen::Alone),
-        gradient(1, 10.0, 4.0, Seen::Among),
+        gradient("a", 20.0, 2.0, Seen::Alone),
+        gradient("a", 30.0, 4.0, Seen::Among),
+        gradient("b", 5.0, 1.0, Seen::Alone),
+        gradient("b", 10.0, 4.0, Seen::Among),
         Observed::Together { bytes: 40.0, seconds: 4.0, vector_seconds: 8.0 },
     ];
     assert_eq!(found, expected);
@@ -64,14 +48,11 @@ fn vectors_arrive_alone_and_together() {
 /// A piece that has travelled for 5 s, at the end alone, was no faster then.
 #[test]
 fn a_piece_travels_until_it_has_arrived() {
-    let found = metered(
-        5,
-        &[(0, 0, Opens), (0, 1, Opens), (4, 1, Receives(40)), (4, 1, Ends), (5, 0, Receives(50)), (5, 0, Receives(1))],
-    );
+    let found = metered(5, "0 a opens, 0 b opens, 4 b 40, 4 b ends, 5 a 50, 5 a 1");
     let expected = [
-        gradient(0, 11.0, 1.0, Seen::Alone),
-        gradient(0, 40.0, 4.0, Seen::Among),
-        gradient(1, 40.0, 4.0, Seen::Among),
+        gradient("a", 11.0, 1.0, Seen::Alone),
+        gradient("a", 40.0, 4.0, Seen::Among),
+        gradient("b", 40.0, 4.0, Seen::Among),
         Observed::Together { bytes: 80.0, seconds: 4.0, vector_seconds: 8.0 },
     ];
     assert_eq!(found, expected);
@@ -81,22 +62,10 @@ fn a_piece_travels_until_it_has_arrived() {
 /// for none.
 #[test]
 fn who_is_held_back_is_told_from_who_holds_up() {
-    let found = metered(
-        10,
-        &[
-            (0, 0, Opens),
-            (0, 1, Opens),
-            (1, 0, Receives(8)),
-            (1, 0, Waits(true)),
-            (7, 1, Receives(8)),
-            (7, 1, Waits(true)),
-            (9, 1, Waits(false)),
-            (9, 0, Waits(false)),
-        ],
-    );
+    let found = metered(10, "0 a opens, 0 b opens, 1 a 8, 1 a waits, 7 b 8, 7 b waits, 9 b goes on, 9 a goes on");
     let expected = [
-        gradient(0, 8.0, 1.0, Seen::Among),
-        gradient(1, 8.0, 7.0, Seen::Among),
+        gradient("a", 8.0, 1.0, Seen::Among),
+        gradient("b", 8.0, 7.0, Seen::Among),
         Observed::Together { bytes: 16.0, seconds: 8.0, vector_seconds: 16.0 },
     ];
     assert_eq!(found, expected);
@@ -105,24 +74,11 @@ fn who_is_held_back_is_told_from_who_holds_up() {
 /// Data that were sent while their vector waited are read from a buffer at once afterwards.
 #[test]
 fn the_wait_of_a_vector_belongs_to_its_later_bytes() {
-    let found = metered(
-        6,
-        &[
-            (0, 0, Opens),
-            (0, 1, Opens),
-            (4, 0, Receives(8)),
-            (4, 0, Waits(true)),
-            (5, 1, Receives(40)),
-            (5, 1, Ends),
-            (5, 0, Waits(false)),
-            (5, 0, Receives(40)),
-            (6, 0, Receives(2)),
-        ],
-    );
+    let found = metered(6, "0 a opens, 0 b opens, 4 a 8, 4 a waits, 5 b 40, 5 b ends, 5 a goes on, 5 a 40, 6 a 2");
     let expected = [
-        gradient(0, 8.0, 4.0, Seen::Among),
-        gradient(0, 42.0, 2.0, Seen::HeldBack),
-        gradient(1, 40.0, 5.0, Seen::Among),
+        gradient("a", 8.0, 4.0, Seen::Among),
+        gradient("a", 42.0, 2.0, Seen::HeldBack),
+        gradient("b", 40.0, 5.0, Seen::Among),
         Observed::Together { bytes: 89.0, seconds: 5.0, vector_seconds: 10.0 },
     ];
     assert_eq!(found, expected);
@@ -144,25 +100,23 @@ fn rounding_is_no_rate() {
 /// A vector that is incomplete counts with the bytes that have arrived.
 #[test]
 fn what_still_arrives_counts() {
-    let found = metered(50, &[(0, 3, Opens), (10, 3, Receives(1))]);
-    assert_eq!(found, [gradient(3, 1.0, 50.0, Seen::Alone)]);
+    let found = metered(50, "0 d opens, 10 d 1");
+    assert_eq!(found, [gradient("d", 1.0, 50.0, Seen::Alone)]);
     assert_eq!(MeterState::default().stepped(Instant::now(), None), None, "nothing has arrived");
 }
 
 /// The burst counts for the shared link, but not for the sender's own.
 #[test]
 fn the_first_bytes_of_a_vector_do_not_count() {
-    let mut happened = vec![(0, 0, Begins), (3, 0, Receives(1000)), (5, 0, Receives(2))];
-    assert_eq!(metered(5, &happened), [gradient(0, 2.0, 2.0, Seen::Alone)]);
-    happened.splice(1..1, [(0, 1, Opens)]);
+    assert_eq!(metered(5, "0 a begins, 3 a 1000, 5 a 2"), [gradient("a", 2.0, 2.0, Seen::Alone)]);
     let together = Observed::Together { bytes: 1002.0, seconds: 5.0, vector_seconds: 10.0 };
-    let expected = [gradient(0, 2.0, 2.0, Seen::Among), gradient(1, 0.0, 5.0, Seen::Among), together];
-    assert_eq!(metered(5, &happened), expected);
-    assert_eq!(metered(5, &[(0, 0, Begins)]), [gradient(0, 0.0, 5.0, Seen::Alone)], "nothing comes for long");
-    let waits = [(0, 0, Begins), (0, 0, Waits(true)), (0, 0, Waits(false)), (1, 0, Receives(9)), (3, 0, Receives(4))];
-    assert_eq!(metered(3, &waits), [gradient(0, 4.0, 2.0, Seen::Alone)], "it waits for a moment");
-    let waits = [(0, 0, Begins), (0, 0, Waits(true)), (1, 0, Waits(false)), (3, 0, Receives(9))];
-    assert_eq!(metered(3, &waits), [gradient(0, 9.0, 3.0, Seen::HeldBack)], "it waits for long");
+    let expected = [gradient("a", 2.0, 2.0, Seen::Among), gradient("b", 0.0, 5.0, Seen::Among), together];
+    assert_eq!(metered(5, "0 a begins, 0 b opens, 3 a 1000, 5 a 2"), expected);
+    assert_eq!(metered(5, "0 a begins"), [gradient("a", 0.0, 5.0, Seen::Alone)], "nothing comes for long");
+    let waits = "0 a begins, 0 a waits, 0 a goes on, 1 a 9, 3 a 4";
+    assert_eq!(metered(3, waits), [gradient("a", 4.0, 2.0, Seen::Alone)], "it waits for a moment");
+    let waits = "0 a begins, 0 a waits, 1 a goes on, 3 a 9";
+    assert_eq!(metered(3, waits), [gradient("a", 9.0, 3.0, Seen::HeldBack)], "it waits for long");
 }
 
 #[test]
@@ -175,7 +129,7 @@ fn what_arrives_during_an_exchange_in_shards_is_not_alone() {
     state.shards = None;
     state.receive(began + 3 * second, name, 30.0);
     let observed = state.stepped(began + 3 * second, None).unwrap().0;
-    assert_eq!(observed, [gradient(0, 30.0, 1.0, Seen::Alone), gradient(0, 20.0, 2.0, Seen::Among)]);
+    assert_eq!(observed, [gradient("a", 30.0, 1.0, Seen::Alone), gradient("a", 20.0, 2.0, Seen::Among)]);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use ata_sums::{GradientSum, TensorSizes, TrainingOutcome, TrainingState, Units, add_sums};
@@ -54,19 +53,14 @@ impl Gathering {
         *self = Self::new(self.keeps_apart, self.sizes.clone());
     }
 
-    fn count(&mut self, Magnitudes { maxima, saturated, vanished }: Magnitudes) {
-        self.maxima.iter_mut().zip(maxima).for_each(|(most, other)| *most = most.max(other));
+    fn count(&mut self, maxima: &[f32], saturated: u64, vanished: u64) {
+        self.maxima.iter_mut().zip(maxima).for_each(|(most, other)| *most = most.max(*other));
         self.saturated = self.saturated.saturating_add(saturated);
         self.vanished = self.vanished.saturating_add(vanished);
     }
 
-    fn count_sum(&mut self, sum: &GradientSum) {
-        let (maxima, saturated, vanished) = (sum.maxima.clone(), sum.saturated, sum.vanished);
-        self.count(Magnitudes { maxima, saturated, vanished });
-    }
-
     fn add_sum(&mut self, sum: &GradientSum) {
-        self.count_sum(sum);
+        self.count(&sum.maxima, sum.saturated, sum.vanished);
         for (total, chunk) in self.sums.iter_mut().zip(sum.values.chunks(CHUNK_VALUES)) {
             add(total, chunk.into());
         }
@@ -76,15 +70,15 @@ impl Gathering {
         let SumChunk { vector: id, at, sums, magnitudes } = chunk;
         if self.keeps_apart {
             let vector = self.vectors.entry(id).or_insert_with(|| GradientSum::new(&self.sizes));
-            vector.values[range(at, self.sizes.values())].copy_from_slice(&sums);
+            vector.values[at as usize * CHUNK_VALUES..][..sums.len()].copy_from_slice(&sums);
             // A vector that is kept separate has one header.
             for Magnitudes { maxima, saturated, vanished } in magnitudes {
                 (vector.maxima, vector.saturated, vector.vanished) = (maxima, saturated, vanished);
             }
         } else {
             add(&mut self.sums[at as usize], sums.into());
-            for of_vector in magnitudes {
-                self.count(of_vector);
+            for Magnitudes { maxima, saturated, vanished } in magnitudes {
+                self.count(&maxima, saturated, vanished);
             }
         }
         self.arrived.insert(id, at + 1);
@@ -177,8 +171,9 @@ impl Gathering {
             && let Some(late) = self.whole.pop()
         {
             // A step with the gradient of an earlier iteration has no other gradient.
-            self.count_sum(&late.sum);
-            return late.units.values(&self.sizes, &late.sum.values);
+            let HeldSum { sum, units } = &*late;
+            self.count(&sum.maxima, sum.saturated, sum.vanished);
+            return units.values(&self.sizes, &sum.values);
         }
         let collected: Vec<_> = order.vectors.iter().filter_map(|ordered| self.vectors.remove(&ordered.id)).collect();
         let whole = std::mem::take(&mut self.whole);
@@ -200,9 +195,4 @@ fn add(total: &mut Vec<i32>, chunk: Cow<'_, [i32]>) {
     } else {
         add_sums(total, &chunk);
     }
-}
-
-fn range(at: u64, values: usize) -> Range<usize> {
-    let first = at as usize * CHUNK_VALUES;
-    first..values.min(first + CHUNK_VALUES)
 }
