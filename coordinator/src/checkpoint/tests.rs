@@ -19,15 +19,15 @@ const PARAMETERS: usize = 3000;
 /// Returns a state after `iteration` steps, in which every number depends on `iteration`.
 fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
     let sizes = TensorSizes::new([parameters]);
-    let units = Units::from_exponents(&[-20], &sizes).expect("one tensor");
+    let units = Units::new(&[-20], &vec![1; parameters.div_ceil(512)], &sizes).expect("one tensor");
     let config = TrainingConfig { optimizer: Optimizer::default(), sizes, format: WireFormat::F32Exact, budget: 2 };
     let mut training = TrainingState::new(config, vec![0.5; parameters]);
-    training.set_units(units);
     for step in 0..iteration {
         let sum = (0..parameters).map(|at| (at as u64 + step) as f32).collect();
         training.step_whole(sum, 2, 0.1, true).unwrap();
         training.commit_step(&[1.0]);
     }
+    training.set_units(units);
     let policy = build_policy("ata-auto", &PolicyContext::default()).expect("a policy");
     let progress = Progress {
         version: VERSION,
@@ -146,7 +146,7 @@ fn what_is_saved_is_found_and_old_ones_are_dropped() {
 }
 
 /// Every file of a small checkpoint is truncated at every byte, gets every bit flipped, grows and disappears. The damage is found and
-/// reported, and the previous checkpoint is used.
+/// reported, and the previous checkpoint is used. If all are damaged, all are named.
 #[test]
 fn damage_at_any_byte_and_bit_is_detected() {
     const SMALL: usize = 6;
@@ -178,8 +178,12 @@ fn damage_at_any_byte_and_bit_is_detected() {
         std::fs::write(&path, &whole).unwrap();
     }
     assert_eq!(newest(&store, &table, &config).unwrap().unwrap().name, name_of(5));
-    println!("{damaged} damaged checkpoints");
-    assert!(damaged > 10_000);
+    assert!(damaged > 10_000, "{damaged}");
+    for iteration in [4, 5] {
+        std::fs::write(folder.path().join(name_of(iteration)).join(STATE), "{}").unwrap();
+    }
+    let all = newest(&store, &table, &config).unwrap_err();
+    assert_eq!(all.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), [5, 4].map(name_of));
 }
 
 fn decode(files: &[(&str, Vec<u8>)], config: &TrainingConfig) -> Result<Checkpoint, Damage> {
@@ -262,18 +266,6 @@ fn numbers_that_no_run_reaches_are_refused() {
     );
 }
 
-#[test]
-fn if_all_are_damaged_all_are_named() {
-    let folder = TempDir::new().unwrap();
-    let store = FolderStore::new(folder.path());
-    save(store.clone(), 2, &[4, 5]);
-    for iteration in [4, 5] {
-        std::fs::write(folder.path().join(name_of(iteration)).join(STATE), "{}").unwrap();
-    }
-    let damaged = find(&store).unwrap_err();
-    assert_eq!(damaged.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), [5, 4].map(name_of));
-}
-
 /// It would take the place of one that can be read.
 #[test]
 fn a_state_that_could_not_be_read_again_is_not_saved() {
@@ -283,17 +275,11 @@ fn a_state_that_could_not_be_read_again_is_not_saved() {
     let saved = save_all(FolderStore::new(folder.path()), 1, [checkpoint(1), wrong]);
     assert_eq!(saved[0], Ok(Iteration(1)));
     let refused = saved[1].as_ref().unwrap_err();
-    assert!(refused.contains("could not be read again: state.json: the state's iterations"), "{refused}");
+    assert!(
+        refused.contains("could not be read again: state.json: the state's iterations has a number beyond"),
+        "{refused}"
+    );
     assert!(folder.path().join(name_of(1)).exists());
-}
-
-/// The units of blocks are part of a checkpoint.
-#[test]
-fn finer_units_are_saved() {
-    let mut saved = checkpoint(1);
-    let shifts = vec![0xc1; PARAMETERS.div_ceil(512)];
-    saved.training.set_units(Units::new(&[-20], &shifts, &TensorSizes::new([PARAMETERS])).unwrap());
-    assert_eq!(parts(decoded(&saved, &config(PARAMETERS)).unwrap()), parts(saved));
 }
 
 #[test]
@@ -313,9 +299,6 @@ fn another_release_optimizer_and_format_are_refused() {
             "{refused}"
         );
     }
-    let mut wrong = checkpoint(1);
-    wrong.past.iterations = u64::MAX;
-    assert!(decoded(&wrong, &config).unwrap_err().reason.contains("the state's iterations has a number beyond"));
     let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
     let sgd = TrainingConfig { optimizer: sgd, ..config.clone() };
     let refused = decoded(&checkpoint(1), &sgd).unwrap_err();

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_recorded() {
+    fn only_changes_are_recorded_and_of_a_bounded_number_of_workers() {
         let (mut recorded, mut links) = (RecordedLinks::default(), LinkRates::default());
         assert_eq!(step(&mut recorded, &mut links, 2, 1.0), Some(vec![0, 1]));
         assert_eq!(step(&mut recorded, &mut links, 2, 1.05), None);
@@ -81,10 +81,6 @@ mod tests {
         let (mut recorded, mut links) = (RecordedLinks::default(), LinkRates::default());
         let of_one_machine = [1e-5, 1e-4, 9e-4].map(|seconds| step(&mut recorded, &mut links, 2, seconds));
         assert_eq!(of_one_machine, [Some(vec![0, 1]), None, None]);
-    }
-
-    #[test]
-    fn an_event_is_bounded() {
         let (mut recorded, mut links) = (RecordedLinks::default(), LinkRates::default());
         assert_eq!(step(&mut recorded, &mut links, 70, 1.0).unwrap().len(), 64);
         assert_eq!(step(&mut recorded, &mut links, 70, 1.0), Some((64..70).collect()));
