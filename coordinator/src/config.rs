@@ -282,8 +282,7 @@ impl SplitData {
 }
 
 impl CoordinatorConfig {
-    /// Returns whether vectors count only when they have arrived whole: before, one may turn out to be wrong, or another worker cannot send
-    /// the rest of a difference.
+    /// Returns whether vectors count only whole: one may turn out to be wrong, or no other worker can send the rest of a difference.
     pub(crate) fn keeps_vectors_apart(&self) -> bool {
         self.engine.verify.is_some() || self.training.inner_steps.is_some()
     }

@@ -64,8 +64,7 @@ struct Open {
 /// The data that a worker sent since the last step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
-    /// The bytes and seconds while the worker's vector was the only one (`alone`), or was read with others open (`among`), until it first
-    /// waited for others.
+    /// The bytes and seconds until the vector first waited, while it was the only one (`alone`), or was read with others open (`among`).
     alone: (f64, f64),
     among: (f64, f64),
     /// The bytes and seconds from then on, in which the link may have been idle.
@@ -245,8 +244,7 @@ fn mean((bytes, vectors): (u64, u64)) -> f64 {
 }
 
 impl LinkMeter {
-    /// Starts to measure a worker's vector, whole or in shards. Data in shards has waited for other links, so only the time of the exchange
-    /// as a whole counts.
+    /// Starts to measure a worker's vector. Shards have waited for other links, so only the time of their whole exchange counts.
     pub(crate) fn begin(&self, worker: WorkerId, is_whole: bool) -> Transfer {
         let now = Instant::now();
         let mut state = self.state();
@@ -259,8 +257,8 @@ impl LinkMeter {
         Transfer { meter: self.clone(), name, bytes: 0 }
     }
 
-    /// Returns the measurements since the last step and the mean size of the last vectors in bytes, or `None` before the first vector has
-    /// arrived. `predicted_s` is the predicted time of the step's exchange in shards, if there was one.
+    /// Returns the measurements since the last step and the mean size of the last vectors in bytes, once one has arrived. `predicted_s` is
+    /// the predicted time of the step's exchange in shards, if there was one.
     pub(crate) fn stepped(&self, predicted_s: Option<f64>) -> Option<(Vec<Observed>, f64)> {
         self.state().stepped(Instant::now(), predicted_s)
     }

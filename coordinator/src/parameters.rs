@@ -136,14 +136,12 @@ impl TrainedParameters {
         Self { last_step, values: Arc::new(LazyLock::new(wait)) }
     }
 
-    /// Returns the parameters in the model's flat order. Blocks until the training thread has copied them. They are empty if the thread has
-    /// failed, which it reports.
+    /// Returns the parameters in flat order. Blocks until the training thread has copied them; they are empty if it has failed.
     pub(crate) fn values(&self) -> &[f32] {
         &self.values
     }
 
-    /// Returns the parameters as they are sent to a worker that evaluates them, without copying. Blocks like [`Self::values`], and is empty
-    /// in the same case.
+    /// Returns the parameters as they are sent to a worker that evaluates them, without copying. Blocks like [`Self::values`].
     pub(crate) fn framed(&self) -> FramedSet {
         let bytes = Bytes::from_owner(self.clone());
         let chunks = self.values().len().div_ceil(CHUNK_VALUES) as u64;
@@ -180,8 +178,7 @@ impl Versions {
     }
 }
 
-/// The parameters to send to a worker: the newest set that it was not sent. Sending removes the set, so that no version is kept in memory
-/// for a worker that already has it.
+/// The newest set that a worker was not sent. Sending removes it, so that no version is kept in memory for a worker that already has it.
 #[derive(Debug, Default)]
 pub(crate) struct DueParameters(watch::Sender<Due>);
 

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 
-/// Waits that double up to a limit. Each is drawn from the upper half of its range, so that workers that lost the same
-/// coordinator do not all return at the same instant.
+/// Waits that double up to a limit. Each is drawn from the upper half of its range, so that workers do not all return at the same instant.
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,

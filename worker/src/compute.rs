@@ -26,9 +26,8 @@ pub(crate) use local::LocalSteps;
 pub(crate) enum Job {
     /// Loads the parameters of an iteration.
     Load(Iteration, Arc<Vec<f32>>),
-    /// Computes a lease of the iteration after `position` tasks of the run in these units, unless it is cancelled by then. If there are no
-    /// units, the first task of the iteration determines them. The round is the number of vectors that the session had requested when the lease was assigned: leases of
-    /// the same round are requested together.
+    /// Computes a lease of the iteration after `position` tasks of the run, unless it is cancelled by then. Without units, the iteration's
+    /// first task determines them. The round is the number of vectors that were requested before: leases of a round are requested together.
     Compute { lease: Lease, position: u64, round: u64, cancelled: CancelFlag, units: Option<Units> },
     /// Drops the gradient of a computed lease.
     Discard(LeaseId),
@@ -106,9 +105,8 @@ pub(crate) struct Compute {
 }
 
 impl Compute {
-    /// Starts the thread. It creates the learner, warms it up so that the first measured time does not include compiling kernels, and
-    /// reports [`ComputeEvent::Ready`]. If `fuses` is set, it computes each lease as one batch, of up to the run's
-    /// budget of tasks. A worker that takes local steps continues with those of its `last` session of the run.
+    /// Starts the thread. It warms the learner up, so that the first measured time does not include compiling kernels. If `fuses` is set, it
+    /// computes each lease as one batch. A worker that takes local steps continues with those of its `last` session of the run.
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
         run: &RunSpec,
@@ -247,8 +245,7 @@ impl Worker<'_> {
         self.report_result(computed.map(ComputeEvent::Computed), failed)
     }
 
-    /// Reports an event, or tasks that were not computed as `failed`, unless they were cancelled. An error means that the thread cannot
-    /// continue.
+    /// Reports an event, or what failed, unless it was cancelled. An error means that the thread cannot continue.
     fn report_result(
         &self,
         result: Result<ComputeEvent, Stop>,

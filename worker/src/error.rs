@@ -116,8 +116,7 @@ impl SessionError {
         }
     }
 
-    /// Converts the error of a data download. If the coordinator lacks the data, or sends other data, a retry is
-    /// worthwhile only later. All other errors are treated as in any call.
+    /// Converts the error of a data download. If the coordinator lacks the data, or sends other data, a retry helps only later.
     pub(crate) fn fetch(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) if matches!(status.code(), Code::DataLoss | Code::Internal) => {

@@ -34,8 +34,7 @@ pub(crate) struct KeptSum {
     pub(crate) tasks: TaskRanges,
     /// The lease, if the tasks are those of a single one.
     pub(crate) lease: Option<LeaseId>,
-    /// The round in which the leases were assigned. Leases of different rounds are in different vectors. Tasks that were computed again
-    /// belong to no round.
+    /// The round of the leases, as in [`crate::compute::Job::Compute`]. Tasks that were computed again belong to none.
     pub(crate) round: Option<u64>,
     pub(crate) sum: Arc<GradientSum>,
 }
@@ -45,7 +44,7 @@ impl KeptSum {
         Self { tasks: lease.tasks.into(), lease: Some(lease.id), round: Some(round), sum: Arc::new(sum) }
     }
 
-    /// Returns whether `other` may be added to this sum: both must be of the same round, and this one must not be in use by an upload.
+    /// Returns whether `other` may be added to this sum, which must be of the same round and not in use by an upload.
     fn can_take(&self, other: &Self) -> bool {
         self.round.is_some() && self.round == other.round && Arc::strong_count(&self.sum) == 1
     }
@@ -58,15 +57,13 @@ impl KeptGradients {
         sum
     }
 
-    /// Takes back the memory of a sum that is no longer needed.
     pub(crate) fn give_back(&mut self, sum: GradientSum) {
         if self.spare.len() < SPARE {
             self.spare.push(sum);
         }
     }
 
-    /// Keeps a sum. Sums of other iterations or in other units are dropped, and so are sums with any of its tasks, so that no task counts
-    /// twice.
+    /// Keeps a sum, and drops those of other iterations, in other units, or with any of its tasks, so that no task counts twice.
     pub(crate) fn add(&mut self, iteration: Iteration, units: &Units, sum: KeptSum) {
         let is_current = self.iteration == iteration && self.units.as_ref() == Some(units);
         if self.iteration != iteration {
@@ -117,8 +114,7 @@ impl KeptGradients {
         kept.tasks
     }
 
-    /// Returns whether all of these tasks were computed. If not, one of their leases was cancelled or failed, and the coordinator will
-    /// request a vector of the others.
+    /// Returns whether all of these tasks were computed. If not, one of their leases was cancelled or failed.
     pub(crate) fn has_computed(&self, iteration: Iteration, tasks: &TaskRanges) -> bool {
         self.iteration == iteration && self.computed.covers(tasks)
     }

@@ -150,8 +150,7 @@ async fn attempt(
     }
 }
 
-/// Runs a session until it ends. If `stop` resolves first, the session has the time of `config.drain` to deliver what the worker has begun,
-/// and the result is `None`.
+/// Runs a session until it ends. If `stop` resolves first, it has the time of `config.drain` to deliver, and the result is `None`.
 async fn serve(
     config: &WorkerConfig,
     peers: Option<&PeerServer>,

@@ -102,8 +102,7 @@ pub(crate) async fn run(
     ended
 }
 
-/// Connects to the coordinator and introduces the worker. Returns the connection, the sender and the receiver of the session's messages, and
-/// its Welcome.
+/// Connects to the coordinator and introduces the worker. Returns the connection, both ends of the session's messages, and its Welcome.
 async fn open(
     config: &WorkerConfig,
 ) -> Result<(Connection, mpsc::Sender<WorkerMessage>, Streaming<CoordinatorMessage>, Welcome), SessionError> {

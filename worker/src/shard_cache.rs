@@ -222,8 +222,7 @@ impl CacheState {
         Ok(None)
     }
 
-    /// Removes the least recently used shards until the rest fits, and the files of downloads whose process was killed. No other process
-    /// downloads while the folder is locked.
+    /// Removes the least recently used shards until the rest fits, and what killed processes left. The folder must be locked.
     fn make_room(&self) -> Result<(), DataError> {
         let expected = lock(&self.expected).clone();
         let names: HashSet<String> = expected.iter().map(|digest| hex(digest)).collect();
@@ -268,8 +267,7 @@ fn open_as_used(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Returns the current time, as the time of a file's last use. If the clock is set back, a shard may be removed too
-/// early, and is fetched again.
+/// Returns the time of a use of a file. If the clock is set back, a shard may be removed too early, and is fetched again.
 #[expect(clippy::disallowed_methods, reason = "processes that come and go have no other clock in common")]
 fn now() -> SystemTime {
     SystemTime::now()

@@ -74,8 +74,7 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Returns the iterations whose checkpoints are dropped once the checkpoint of `current` is written. These include later iterations,
-    /// left over from before the run was resumed at an earlier one.
+    /// Returns the iterations whose checkpoints are dropped once that of `current` is written: also later ones, from before a resume.
     pub(crate) fn dropped(&self, mut iterations: Vec<Iteration>, current: Iteration) -> Vec<Iteration> {
         iterations.sort_unstable_by(|a, b| b.cmp(a));
         let is_kept = |iteration: Iteration| self.every.is_some_and(|every| iteration.number().is_multiple_of(every));

@@ -75,8 +75,8 @@ impl Reduction {
         Some(vector.request.clone())
     }
 
-    /// Admits the next vector that may be sent, if there is one. Returns it with its session and the sender of the reply. Its leases must be computed. If it is exchanged in shards, the other
-    /// members' vectors must be announced too; if it is used whole, there must be room for it. The units of its iteration must be known.
+    /// Admits the next vector that may be sent, once the units are known. Its leases must be computed. If it is exchanged in shards, the
+    /// other members' vectors must be announced too; if it is used whole, there must be room for it.
     pub(crate) fn admit(&mut self) -> Option<(SessionToken, VectorReply, AdmittedVector)> {
         let streamed = self.vectors.iter().find(|(id, vector)| !vector.is_own() && self.may_stream(**id, vector));
         let id = streamed.map(|(id, _)| *id).or_else(|| self.next_whole())?;

@@ -19,15 +19,14 @@ pub(super) struct SharedSum {
 }
 
 impl Reduction {
-    /// Returns whether the vectors of an iteration may be exchanged in shards among this many workers. None of their chunks may have
-    /// arrived, and vectors must not have to be kept separate.
+    /// Returns whether this many workers may exchange vectors in shards: if no chunk has arrived, and vectors need not be kept separate.
     pub(crate) fn may_share(&self, members: usize) -> bool {
         let is_new = self.shared.is_none() && self.prefixes.is_empty() && !self.is_taken;
         is_new && !self.are_separate && members as u64 <= self.chunks
     }
 
-    /// Adds the vectors of collections that are exchanged in shards, by workers at these addresses. `keys` holds a key for each pair of workers, and each chunk must arrive
-    /// within `timeout_s`. Returns the requests to the workers.
+    /// Adds the vectors of collections that are exchanged in shards, by workers at these addresses. `keys` holds a key for each pair of
+    /// workers, and each chunk must arrive within `timeout_s`. Returns the requests to the workers.
     pub(crate) fn ask_in_shards(
         &mut self,
         iteration: Iteration,

@@ -216,8 +216,7 @@ impl Exchanges {
         Some(heard)
     }
 
-    /// Checks the current exchange, in which `chunk` is awaited from a worker since all members have begun. Returns the exchange if the
-    /// chunk takes too long.
+    /// Returns the current exchange, in which `chunk` is awaited from a worker since all members have begun, if that takes too long.
     pub(crate) fn stalls(&mut self, now_s: f64, chunk: Option<(u64, WorkerId)>) -> Option<Iteration> {
         let exchange = self.live.last_mut().filter(|exchange| !exchange.is_over && exchange.stepped_s.is_none())?;
         let Some((chunk, owner)) = chunk else {

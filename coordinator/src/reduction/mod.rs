@@ -73,8 +73,7 @@ pub(crate) struct Reduction {
 }
 
 impl Reduction {
-    /// Creates a reduction without vectors. Each will have `chunks` chunks, and `places` vectors that are used whole
-    /// may be assembled at a time.
+    /// Creates a reduction of vectors of `chunks` chunks, of which `places` that are used whole may be assembled at a time.
     pub(crate) fn new(chunks: u64, are_separate: bool, places: usize) -> Self {
         Self {
             vectors: BTreeMap::new(),

@@ -14,8 +14,7 @@ pub(super) struct Gathering {
     /// Whether vectors are kept separate until all have arrived, rather than added as they arrive.
     keeps_apart: bool,
     sizes: TensorSizes,
-    /// The chunks of the sum of all data that has arrived, unless vectors are kept separate. A chunk is empty if no data has arrived for
-    /// it, or if it was stepped.
+    /// The chunks of the sum, unless vectors are kept separate. A chunk is empty if no data has arrived for it, or if it was stepped.
     sums: Vec<Vec<i32>>,
     /// The vectors that have arrived, if vectors are kept separate.
     vectors: HashMap<VectorId, GradientSum>,

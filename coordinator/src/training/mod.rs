@@ -43,8 +43,7 @@ pub(crate) enum Work {
     Evaluated(std_mpsc::SyncSender<Vec<f32>>),
 }
 
-/// The magnitudes of some tasks' gradients: the largest per tensor, the number of values out of the units' range, and the number of nonzero
-/// values that were rounded to 0.
+/// The largest magnitude per tensor, the number of values out of the units' range, and the number of nonzero ones that were rounded to 0.
 #[derive(Debug)]
 pub(crate) struct Magnitudes {
     pub(crate) maxima: Vec<f32>,
@@ -57,8 +56,7 @@ pub(crate) struct SumChunk {
     pub(crate) vector: VectorId,
     pub(crate) at: u64,
     pub(crate) sums: Vec<i32>,
-    /// The magnitudes of all tasks of the vector, with its last chunk. They are claims of the sender, which count only
-    /// once the vector has arrived whole.
+    /// The magnitudes of the vector, with its last chunk: claims of the sender, which count only once the vector has arrived whole.
     pub(crate) magnitudes: Vec<Magnitudes>,
 }
 

@@ -78,7 +78,6 @@ impl Worker<'_> {
         self.local.as_mut().expect("only a worker that takes local steps calls this")
     }
 
-    /// Loads the parameters of an iteration.
     pub(super) fn load(&mut self, iteration: Iteration, parameters: Arc<Vec<f32>>) {
         let Some(local) = &mut self.local else { return self.learner.load(&parameters) };
         local.loaded = (iteration, parameters.clone());
@@ -89,7 +88,6 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes the steps of a lease.
     pub(super) fn take_steps(
         &mut self,
         lease: &Lease,

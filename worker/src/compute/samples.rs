@@ -25,8 +25,7 @@ impl Worker<'_> {
         (Iteration::FIRST, TaskRange { first: self.position.saturating_add(tasks.first), ..tasks })
     }
 
-    /// Adds the gradients of tasks to `sum`, computed as one batch, and returns their loss. If they are not finite, computes one task at a
-    /// time.
+    /// Adds the gradients of a batch of tasks to `sum`, and returns their loss. If they are not finite, computes one task at a time.
     pub(super) fn add_batch(
         &mut self,
         (iteration, tasks): (Iteration, TaskRange),

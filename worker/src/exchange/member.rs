@@ -134,8 +134,7 @@ impl MemberExchange {
         Some(exchange)
     }
 
-    /// Sends the sum to the other members, and adds their sums to it. Returns the totals of this worker's chunks, for
-    /// the coordinator, and a receiver that resolves if they will not be complete.
+    /// Exchanges the sums. Returns the totals of this worker's chunks, and a receiver that resolves if they will not be complete.
     pub(crate) fn send(
         &mut self,
         header: &GradientHeader,

@@ -79,8 +79,8 @@ impl Owner {
         self.own.first().map_or(0, |sum| sum.values.len()).div_ceil(CHUNK_VALUES) as u64
     }
 
-    /// Returns the sums of all other members, in the order of their places; `None` if the exchange ends before. They are read concurrently, so that the time spent waiting for
-    /// one member counts only against it.
+    /// Returns the sums of all other members, in the order of their places; `None` if the exchange ends before. They are read concurrently,
+    /// so that the time spent waiting for one member counts only against it.
     async fn all(
         &self,
         uploads: &mut mpsc::Receiver<PeerUpload>,
