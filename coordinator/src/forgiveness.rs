@@ -18,7 +18,6 @@ use crate::driver::DriverCommand;
 /// The time between two looks at the folder. The operator waits for half of it on average; a look takes microseconds.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The beginning of the name of a request that was carried out.
 const DONE_PREFIX: &str = "forgiven-";
 
 /// Passes requests to the driver until the run is over.
@@ -54,7 +53,6 @@ pub(crate) async fn watch(folder: PathBuf, commands: mpsc::Sender<DriverCommand>
     }
 }
 
-/// Returns the names in the requests, and whether each is new.
 fn requests(folder: &Path) -> Vec<(WorkerName, bool)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let request = |entry: fs::DirEntry| {

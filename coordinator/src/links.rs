@@ -36,10 +36,8 @@ struct MeterState {
     since: Option<Instant>,
     /// The total time in seconds during which exactly one vector was open, and was read, and no shards arrived.
     alone_s: f64,
-    /// The data that each worker sent since the last step.
     senders: BTreeMap<WorkerId, Sender>,
     together: Together,
-    /// The bytes and the number of whole vectors.
     vectors: (u64, u64),
     /// The step's exchange in shards: the number of its vectors that are arriving, when the first began, and when the last ended.
     shards: Option<(usize, Instant, Instant)>,
@@ -72,7 +70,6 @@ struct Sender {
 }
 
 impl Sender {
-    /// Returns the observations of the worker's link.
     fn observed(self, worker: WorkerId) -> impl Iterator<Item = Observed> {
         let seen = [(Seen::Alone, self.alone), (Seen::Among, self.among), (Seen::HeldBack, self.held_back)];
         seen.into_iter()

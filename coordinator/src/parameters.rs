@@ -74,7 +74,6 @@ impl ParameterSet {
         (set, SetWriter { whole, differences, mark })
     }
 
-    /// Creates a set from known values.
     pub(crate) fn complete(iteration: Iteration, values: &[f32]) -> Self {
         // No worker holds the previous set, so the format needs no differences.
         let (set, mut writer) = Self::begin(iteration, values.len(), WireFormat::F32Exact);
@@ -95,7 +94,6 @@ impl ParameterSet {
         differences.unwrap_or(self.whole).stripe(self.stripe)
     }
 
-    /// Returns the set restricted to the chunks of this stripe, if there is one.
     pub(crate) fn in_stripe(&self, stripe: Option<Stripe>) -> Self {
         Self { stripe, ..self.clone() }
     }
@@ -109,12 +107,10 @@ impl ParameterSet {
 /// A copy of the parameters after a step, made by the training thread. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct TrainedParameters {
-    /// The last step included in the parameters.
     pub(crate) last_step: Iteration,
     values: Arc<LazyLock<Vec<f32>, AwaitCopy>>,
 }
 
-/// Blocks until the training thread has copied the parameters.
 type AwaitCopy = Box<dyn FnOnce() -> Vec<f32> + Send>;
 
 impl AsRef<[f32]> for TrainedParameters {
@@ -244,7 +240,6 @@ impl Drop for DueParameters {
     }
 }
 
-/// Receives the sets that become due.
 #[derive(Debug)]
 pub(crate) struct DueSets {
     due: watch::Sender<Due>,

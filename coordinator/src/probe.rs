@@ -11,7 +11,6 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-/// Answers a limited number of probes at a time.
 #[derive(Debug)]
 pub(crate) struct Probes {
     summary: ProbeSummary,

@@ -55,7 +55,6 @@ impl ServedFile {
     }
 }
 
-/// A file for a session.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) served: Arc<ServedFile>,
@@ -74,7 +73,6 @@ pub(crate) struct DataTransfer {
     pub(crate) timeout: Duration,
 }
 
-/// The reason why a file was not sent.
 #[derive(Debug, thiserror::Error)]
 enum SendError {
     #[error("the coordinator cannot read its data: {0}")]

@@ -35,7 +35,6 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct Service {
     driver: mpsc::Sender<DriverCommand>,
-    /// The length of every gradient.
     parameters: u64,
     format: WireFormat,
     /// The permits that limit how many data files are sent at the same time.
@@ -164,7 +163,6 @@ impl Service {
         Ok(())
     }
 
-    /// The number of chunks of a whole vector.
     fn chunks(&self) -> u64 {
         self.parameters.div_ceil(CHUNK_VALUES as u64)
     }
@@ -178,7 +176,6 @@ impl Service {
     }
 }
 
-/// The reason why a gradient was not received.
 #[derive(Debug, thiserror::Error)]
 enum UploadError {
     #[error(transparent)]

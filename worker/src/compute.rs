@@ -79,19 +79,14 @@ impl CancelFlag {
 pub(crate) enum ComputeEvent {
     /// The thread is warmed up and waits for jobs.
     Ready,
+    /// A lease was computed.
     Computed(ComputedLease),
+    /// A vector can be sent.
     Collected(CollectedSum),
-    VectorFailed {
-        vector: VectorId,
-        reason: String,
-        uncomputable: bool,
-    },
+    /// The tasks of a vector could not be computed again.
+    VectorFailed { vector: VectorId, reason: String, uncomputable: bool },
     /// A lease could not be computed. `uncomputable` says whether its tasks fail on any worker.
-    Failed {
-        lease: LeaseId,
-        reason: String,
-        uncomputable: bool,
-    },
+    Failed { lease: LeaseId, reason: String, uncomputable: bool },
     /// The device failed; the thread ends.
     Broken(String),
 }
@@ -182,9 +177,7 @@ struct Worker<'a> {
     fuses: bool,
     task_time: Option<TaskTime>,
     events: &'a mpsc::Sender<ComputeEvent>,
-    /// The flag of the current job.
     cancelled: CancelFlag,
-    /// The worker's own parameters, if it takes local steps.
     local: Option<LocalSteps>,
     sizes: TensorSizes,
     /// The number of tasks before the current iteration.
@@ -260,7 +253,6 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Computes a lease, and keeps the sum of its gradients.
     fn keep_sum(&mut self, lease: &Lease, round: u64, units: Option<Units>) -> Result<ComputedLease, Stop> {
         let quantizer = self.quantizer(lease.iteration, units)?;
         let (mut times, mut losses) = (LeaseTimes::default(), Vec::new());
@@ -273,7 +265,6 @@ impl Worker<'_> {
         Ok(ComputedLease { lease: lease.id, times, losses })
     }
 
-    /// Computes tasks, adds up their gradients, and measures each batch.
     fn sum(
         &mut self,
         iteration: Iteration,
@@ -375,7 +366,6 @@ struct MeasuredTask {
     is_outlasted: bool,
 }
 
-/// The reason why tasks were not computed.
 enum Stop {
     /// They are no longer needed.
     Cancelled,

@@ -15,7 +15,6 @@ use crate::download::{DataLink, lock_file};
 use crate::error::{SessionError, WorkerError};
 use crate::shard_cache::ShardCache;
 
-/// A split of the data, opened for a run's model.
 #[derive(Clone)]
 pub(crate) struct SessionData {
     /// The model, the sizes of its tensors, and the data.
@@ -30,7 +29,6 @@ pub(crate) fn model_of(models: ModelResolver, run: &RunSpec) -> Result<Arc<dyn M
     Ok(if is_squared { with_squares(model) } else { model })
 }
 
-/// Returns the number of values of each tensor.
 pub(crate) fn tensors(table: &ParameterTable) -> Vec<u64> {
     table.tensors.iter().map(|tensor| tensor.elements() as u64).collect()
 }

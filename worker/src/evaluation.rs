@@ -39,7 +39,6 @@ pub(crate) struct WorkerEvaluations<'a> {
     opened: &'a mut Option<SessionData>,
     /// The last step included in the parameters that are evaluated.
     step: Option<Iteration>,
-    /// The batches that wait for these parameters.
     waiting: Vec<u64>,
     fetching: JoinSet<Result<Fetched, String>>,
     threads: Option<EvaluationThreads>,
@@ -52,7 +51,6 @@ pub(crate) struct WorkerEvaluations<'a> {
 type Fetched = (SessionData, Option<Arc<Vec<f32>>>);
 
 impl<'a> WorkerEvaluations<'a> {
-    /// Creates a session's evaluations. `opened` keeps the test data for the next session.
     pub(crate) fn new(
         config: &'a WorkerConfig,
         welcome: &'a Welcome,

@@ -28,7 +28,6 @@ pub(crate) struct KeptGradients {
     spare: Vec<GradientSum>,
 }
 
-/// The sum of some tasks' gradients.
 #[derive(Debug)]
 pub(crate) struct KeptSum {
     pub(crate) tasks: TaskRanges,
@@ -101,7 +100,6 @@ impl KeptGradients {
         }
     }
 
-    /// Drops the sums for which `is_over` holds. Returns their tasks.
     fn drop_sums(&mut self, is_over: impl Fn(&KeptSum) -> bool) -> Vec<TaskRanges> {
         let dropped: Vec<KeptSum> = self.sums.extract_if(.., |kept| is_over(kept)).collect();
         dropped.into_iter().map(|kept| self.recycle(kept)).collect()

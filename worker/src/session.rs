@@ -66,7 +66,6 @@ impl History {
     }
 }
 
-/// Runs a session, and returns why it ended.
 pub(crate) async fn run(
     config: &WorkerConfig,
     peers: Option<&PeerServer>,
@@ -153,7 +152,6 @@ async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<Result
     tokio::time::timeout(FAREWELL_TIMEOUT, said).await.ok().flatten()
 }
 
-/// The result of a session that ends with a Farewell.
 fn ended(reason: FarewellReason, detail: String) -> Result<FarewellReason, SessionError> {
     if reason == FarewellReason::Expelled {
         return Err(WorkerError::Refused(detail).into());
@@ -167,7 +165,6 @@ fn send(to_coordinator: &mpsc::Sender<WorkerMessage>, message: FromWorker) {
     drop(to_coordinator.try_send(message.into()));
 }
 
-/// Sends heartbeats for as long as the session lasts.
 async fn heartbeats(
     to_coordinator: mpsc::Sender<WorkerMessage>,
     welcome: &Welcome,

@@ -20,7 +20,6 @@ use crate::download::{DataLink, UNFINISHED, lock, lock_file, unfinished};
 /// The wait for a shard after which a message is logged, since shards arrive more slowly than they are needed.
 const NOTABLE_WAIT: Duration = Duration::from_secs(1);
 
-/// The file that is locked while shards are fetched or removed.
 const LOCK: &str = "lock";
 
 /// A cache of shards in a folder, which other processes on the machine may share.
@@ -40,7 +39,6 @@ struct CacheState {
     most_bytes: u64,
     /// The checksums of the shards that this process has checked, by digest, among those that are needed next.
     checked: Mutex<HashMap<[u8; 32], ImageChecksums>>,
-    /// The digests of shards that are needed next.
     expected: Mutex<HashSet<[u8; 32]>>,
 }
 
@@ -161,7 +159,6 @@ impl CacheState {
         open_as_used(&self.folder.join(hex(&shard.sha256))).ok().map(|file| ShardFile::new(file, checksums))
     }
 
-    /// Opens a shard, and fetches it if it is not in the cache.
     async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<ShardFile, DataError> {
         let path = self.folder.join(hex(&shard.sha256));
         // The lock is held until the file is open, so that no process fetches the shard a second time, or removes it.
@@ -260,7 +257,6 @@ impl CacheState {
     }
 }
 
-/// Opens a file, and records that it was used now.
 fn open_as_used(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).open(path)?;
     file.set_modified(now())?;

@@ -67,7 +67,6 @@ pub(crate) fn chunks(
     })
 }
 
-/// Returns the index range of a chunk's values.
 fn chunk_range(at: u64, values: usize) -> Range<usize> {
     let from = at as usize * CHUNK_VALUES;
     from..values.min(from + CHUNK_VALUES)

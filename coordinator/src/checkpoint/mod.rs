@@ -116,12 +116,10 @@ impl Progress {
     }
 }
 
-/// The content of `state.json`.
 #[derive(Serialize, Deserialize)]
 struct StateFile {
     model_sha256: String,
     optimizer_sha256: String,
-    /// The units of the next gradients, if they are known.
     units: Option<SavedUnits>,
     #[serde(deserialize_with = "restored")]
     past: RunState,
@@ -129,7 +127,6 @@ struct StateFile {
     progress: Progress,
 }
 
-/// The saved form of [`Units`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedUnits {

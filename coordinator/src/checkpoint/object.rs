@@ -48,7 +48,6 @@ struct ObjectCheckpoints {
 }
 
 impl ObjectStore {
-    /// Creates a store of the checkpoints in `place`.
     pub(super) fn new(place: Objects) -> Self {
         let writer = format!("process {}, {:08x}", std::process::id(), rand::random::<u32>());
         Self { place, writer, has_claimed: AtomicBool::new(false) }
@@ -78,7 +77,6 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Makes a request, and blocks until the response arrives.
     fn wait<T, F>(&self, request: impl FnOnce(ObjectCheckpoints) -> F) -> io::Result<T>
     where
         T: Send + 'static,

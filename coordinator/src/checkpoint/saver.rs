@@ -21,7 +21,6 @@ pub(crate) enum SaveJob {
     Model { path: PathBuf, parameters: TrainedParameters, metadata: Metadata },
 }
 
-/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum SaveResult {
     /// A checkpoint is durable at a place after some seconds, or could not be written; earlier ones still exist.

@@ -8,15 +8,11 @@ use ata_wire::{GradientHeader, Receipt, SessionToken, Stripe, VectorRequest};
 use super::vector::{Announcement, Vector, VectorReply, VectorState};
 use super::{Gate, Reduction, Sink};
 
-/// A vector that may be sent.
 #[derive(Debug)]
 pub(crate) struct AdmittedVector {
     pub(crate) worker: WorkerId,
-    /// The destination of the vector's chunks.
     pub(crate) sink: Sink,
-    /// The first chunk that is sent.
     pub(crate) first_chunk: u64,
-    /// The subset of the chunks that is sent.
     pub(crate) stripe: Stripe,
 }
 

@@ -9,7 +9,6 @@ use super::vector::{Vector, VectorState};
 use super::{Gate, Reduction};
 
 impl Reduction {
-    /// Returns whether a worker is still asked for a vector.
     pub(crate) fn is_asked(&self, worker: WorkerId, id: VectorId) -> bool {
         self.vectors.get(&id).is_some_and(|vector| vector.worker == worker)
     }

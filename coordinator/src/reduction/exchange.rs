@@ -59,7 +59,6 @@ impl Reduction {
         requests
     }
 
-    /// The number of workers that exchange their vectors in shards.
     pub(crate) fn members(&self) -> u64 {
         self.shared.as_ref().map_or(0, |shared| shared.members.len() as u64)
     }
@@ -82,7 +81,6 @@ impl Reduction {
         self.shared.as_ref().filter(|shared| shared.members.contains(&id))
     }
 
-    /// Returns whether a collection of the engine has a vector that is exchanged in shards.
     pub(crate) fn shares(&self, collection: CollectionId) -> bool {
         self.vectors.iter().any(|(id, vector)| vector.part_of == collection && self.is_shared(*id))
     }

@@ -20,7 +20,6 @@ const HEARD: usize = 3;
 /// worker that does not answer is busy with other things.
 const PROBE_TIMEOUT_S: f64 = 3.0 * CONNECT_TIMEOUT.as_secs_f64();
 
-/// The exchanges in shards of a run.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
     /// The plan, which decides whether there are exchanges, and among which workers.
@@ -29,7 +28,6 @@ pub(crate) struct Exchanges {
     pub(crate) predicted_s: Option<f64>,
     /// The exchanges that are not over for all of their members, the newest last.
     live: Vec<Exchange>,
-    /// The connection that is being tried.
     probe: Option<Probe>,
     probes: u64,
 }
@@ -43,7 +41,6 @@ pub(crate) struct Probe {
     until_s: f64,
 }
 
-/// A member of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeMember {
     pub(crate) worker: WorkerId,
@@ -72,7 +69,6 @@ struct Exchange {
     suspect: Option<WorkerId>,
 }
 
-/// The consequences of a member's report.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
     /// The exchange that fails because of this report.

@@ -58,7 +58,6 @@ pub(crate) struct Reduction {
     shared: Option<SharedSum>,
     /// The computed leases that have not ended.
     pub(crate) computed: HashSet<LeaseId>,
-    /// The number of vectors requested so far.
     asked: u64,
     pub(crate) chunks: u64,
     /// Whether vectors are kept separate until all have arrived. If not, the chunks that have arrived from a lost worker count.

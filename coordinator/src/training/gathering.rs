@@ -47,7 +47,6 @@ impl Gathering {
         }
     }
 
-    /// Clears the state for the next step.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.keeps_apart, self.sizes.clone());
     }

@@ -23,7 +23,6 @@ use ata_types::{CollectionId, GradientSquares, Iteration, TaskRange, VectorId};
 use crate::parameters::SetWriter;
 use gathering::Gathering;
 
-/// The work for the thread.
 pub(crate) enum Work {
     /// Use these units for the gradients of the first step.
     Units(Units),
@@ -111,7 +110,6 @@ pub(crate) struct ComparedResult {
     pub(crate) is_exact: bool,
 }
 
-/// A message from the thread.
 pub(crate) enum TrainingEvent {
     /// The thread took a step.
     Step(StepResult),
@@ -123,7 +121,6 @@ pub(crate) enum TrainingEvent {
     Failed(Option<String>),
 }
 
-/// The result of a step.
 #[derive(Debug, Default)]
 pub(crate) struct StepResult {
     pub(crate) iteration: Iteration,

@@ -18,7 +18,6 @@ use ata_wire::{ComputedLease, LeaseTimes, RunSpec};
 use super::{Stop, Worker};
 use crate::kept::KeptSum;
 
-/// The own parameters of a worker that takes local steps.
 pub(crate) struct LocalSteps {
     steps: InnerSteps,
     parameters: LocalParameters,
@@ -60,7 +59,6 @@ impl LocalSteps {
         Iteration::of_task(self.position.saturating_add(task), self.budget)
     }
 
-    /// Returns the iteration whose learning rate the round has.
     fn began(&self) -> Iteration {
         self.place(0).0
     }
@@ -168,7 +166,6 @@ impl Worker<'_> {
         if self.cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(computed) }
     }
 
-    /// Takes a step, and returns the loss before it.
     fn step(&mut self, (iteration, task): (Iteration, u64)) -> Result<f64, LearnerError> {
         let task = self.task_gradient(iteration, task)?;
         let loss = finite(task.loss)?;

@@ -29,7 +29,6 @@ const QUEUED_CHUNKS: usize = 8;
 
 type LazyConnection = Arc<OnceCell<Connection>>;
 
-/// The connections to other workers, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(HashMap<String, LazyConnection>);
 
@@ -60,9 +59,7 @@ impl Connections {
 
 #[derive(Debug)]
 pub(crate) enum ExchangeEvent {
-    /// The next chunk of the parameters arrived.
     Chunk { vector: VectorId, at: u64, data: Bytes },
-    /// The work with another member failed.
     Failed { vector: VectorId, place: usize },
 }
 
@@ -87,7 +84,6 @@ pub(crate) struct MemberExchange {
     tasks: JoinSet<()>,
 }
 
-/// This worker's chunks of a set that is arriving.
 struct Arriving {
     for_others: SetProducer,
     own: mpsc::UnboundedSender<Bytes>,

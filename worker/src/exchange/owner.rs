@@ -28,7 +28,6 @@ impl OwnerFailure {
     }
 }
 
-/// Adds up this worker's chunks of the sums of all members.
 pub(super) struct Owner {
     pub(super) own: Vec<Arc<GradientSum>>,
     pub(super) stripe: Stripe,

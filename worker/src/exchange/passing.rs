@@ -15,7 +15,6 @@ use super::tally::{Part, WayTally};
 /// already has them. Within one chunk timeout, a member reports which other member it waits for.
 const LAST_CHUNKS: u32 = 3;
 
-/// Receives a member's chunks of a set of parameters.
 pub(super) struct Passing {
     pub(super) place: usize,
     /// The chunks that this worker receives from the coordinator.

@@ -41,7 +41,6 @@ pub(crate) struct Peers {
     connections: Arc<Mutex<VecDeque<KeepOpen>>>,
 }
 
-/// An exchange, as another member sees it.
 #[derive(Clone, Debug)]
 pub(super) struct OpenExchange {
     /// The place of the member that knows the key.
@@ -51,11 +50,9 @@ pub(super) struct OpenExchange {
     pub(super) set: watch::Receiver<Option<FramedSet>>,
 }
 
-/// Another member's sum that is about to arrive.
 pub(super) struct PeerUpload {
     pub(super) place: usize,
     pub(super) upload: GradientUpload,
-    /// The sender that is used once the sum has arrived.
     pub(super) arrived: oneshot::Sender<()>,
 }
 

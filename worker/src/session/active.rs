@@ -19,7 +19,6 @@ pub(super) struct ActiveSession<'a> {
     pub(super) served: &'a Served<'a>,
     pub(super) to_coordinator: mpsc::Sender<WorkerMessage>,
     pub(super) compute: &'a Compute,
-    /// The iteration of the parameters that the thread has loaded.
     pub(super) loaded: Option<Iteration>,
     /// The leases that wait for their parameters, and their rounds.
     pub(super) waiting: Vec<(Assignment, u64)>,
@@ -31,11 +30,9 @@ pub(super) struct ActiveSession<'a> {
     pub(super) given: HashMap<LeaseId, CancelFlag>,
     pub(super) asked: Vec<AskedVector>,
     pub(super) rounds: u64,
-    /// The computed leases that have not been reported.
     pub(super) progress: Vec<ComputedLease>,
     /// The uploads in progress. Each returns whether its gradient counts.
     pub(super) uploads: JoinSet<Result<bool, SessionError>>,
-    /// The probe of the link, if one is in progress.
     pub(super) probes: JoinSet<Option<(u64, f64)>>,
     pub(super) worked: &'a mut bool,
     pub(super) is_leaving: bool,
@@ -43,7 +40,6 @@ pub(super) struct ActiveSession<'a> {
 
 pub(super) struct AskedVector {
     request: VectorRequest,
-    /// The lease with which the vector was requested, if it was.
     of: Option<LeaseId>,
     pub(super) withdrawn: CancelFlag,
 }
@@ -281,13 +277,11 @@ impl ActiveSession<'_> {
         Ok(())
     }
 
-    /// Takes the request for a vector, if it is still open.
     fn take_asked(&mut self, vector: VectorId) -> Option<VectorRequest> {
         let mut asked = self.asked.extract_if(.., |asked| asked.request.id == vector);
         asked.next().map(|asked| asked.request)
     }
 
-    /// Sends a vector, if it is still requested.
     fn collected(&mut self, sum: CollectedSum) {
         let Some(VectorRequest { first_chunk, shards, .. }) = self.take_asked(sum.vector) else { return };
         let (header, bulk) = (sum.header(self.served.welcome.session), self.bulk.clone());
@@ -336,7 +330,6 @@ impl ActiveSession<'_> {
         }
     }
 
-    /// Adds a part of a set, and loads the set that it completes.
     fn add(&mut self, part: ParameterPart) -> Result<(), SessionError> {
         if let Some((iteration, values)) = self.parameters.add(part)? {
             self.loads(iteration, values);
@@ -363,7 +356,6 @@ impl ActiveSession<'_> {
         }
     }
 
-    /// Handles a failure of another member of an exchange.
     fn member_failed(&mut self, vector: VectorId, place: usize) {
         if let Some(address) = self.sharing.fail(vector, place) {
             tracing::debug!(address, "cannot exchange vectors with another worker");
@@ -371,7 +363,6 @@ impl ActiveSession<'_> {
         }
     }
 
-    /// Ends this worker's part in an exchange that failed.
     fn fail_exchange(&mut self, vector: VectorId) {
         self.sharing.report(vector, true);
         if self.sharing.stop_awaiting(vector) {

@@ -19,9 +19,7 @@ pub(super) struct Sharing<'a> {
 /// A set of which the coordinator sends only this worker's chunks.
 struct ArrivingSet {
     vector: VectorId,
-    /// The number of chunks that the coordinator has not sent yet.
     own_left: usize,
-    /// Whether chunks of other members are awaited.
     awaits_others: bool,
 }
 
@@ -65,7 +63,6 @@ impl<'a> Sharing<'a> {
         self.stop_awaiting(vector)
     }
 
-    /// Reports an exchange to the coordinator, unless it was already reported.
     pub(super) fn report(&mut self, vector: VectorId, has_failed: bool) {
         if let Some(report) = self.exchange(vector).and_then(|exchange| exchange.report(has_failed)) {
             send(&self.to_coordinator, FromWorker::ExchangeReport(report));
@@ -107,7 +104,6 @@ impl<'a> Sharing<'a> {
         replaced.awaits_others.then_some(replaced.vector)
     }
 
-    /// Returns whether chunks of parameters are awaited from an exchange.
     pub(super) fn awaits(&self, vector: VectorId) -> bool {
         let mut arriving = self.arriving.iter();
         arriving.any(|arriving| arriving.vector == vector && arriving.awaits_others)
