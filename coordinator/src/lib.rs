@@ -36,8 +36,8 @@ mod service;
 mod training;
 
 pub use checkpoint::{
-    Cadence, Checkpoint, Damage, FolderStore, FoundCheckpoint, PlaceError, Progress, Retention, Store, go_on_from,
-    newest, newest_settings, open_store,
+    Cadence, Checkpoint, Damage, FolderStore, FoundCheckpoint, Progress, Retention, Store, go_on_from, newest,
+    newest_settings, open_store,
 };
 pub use config::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,

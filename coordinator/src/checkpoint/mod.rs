@@ -18,7 +18,7 @@ mod saver;
 mod store;
 
 pub use cadence::{Cadence, Retention};
-pub use store::{FolderStore, FoundCheckpoint, PlaceError, Store, go_on_from, newest, newest_settings, open_store};
+pub use store::{FolderStore, FoundCheckpoint, Store, go_on_from, newest, newest_settings, open_store};
 
 pub(crate) use saver::{SaveJob, SaveResult, Saver};
 

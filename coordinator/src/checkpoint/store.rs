@@ -35,21 +35,14 @@ pub trait Store: Send + Sync {
     fn describe(&self, name: &str) -> String;
 }
 
-/// The error for a place that cannot keep checkpoints.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("checkpoint = '{place}': {reason}")]
-pub struct PlaceError {
-    place: String,
-    reason: String,
-}
-
-/// Opens the folder or object store with this name.
-pub fn open_store(place: &str) -> Result<Box<dyn Store>, PlaceError> {
-    let wrong = |reason| PlaceError { place: place.into(), reason };
-    if place.is_empty() {
-        return Err(wrong("expected a folder or the URL of an object store".into()));
-    }
-    if is_url(place) { open_url(place).map_err(wrong) } else { Ok(Box::new(FolderStore::new(place))) }
+/// Opens the folder or object store with this name. An error says why it cannot keep checkpoints.
+pub fn open_store(place: &str) -> Result<Box<dyn Store>, String> {
+    let opened = match place {
+        "" => Err("expected a folder or the URL of an object store".into()),
+        url if is_url(url) => open_url(url),
+        folder => Ok(Box::new(FolderStore::new(folder)) as Box<dyn Store>),
+    };
+    opened.map_err(|reason: String| format!("checkpoint = '{place}': {reason}"))
 }
 
 #[cfg(feature = "object-store")]
