@@ -176,50 +176,27 @@ impl Versions {
 
 /// The newest set that a worker was not sent. Sending removes it, so that no version is kept in memory for a worker that already has it.
 #[derive(Debug, Default)]
-pub(crate) struct DueParameters(watch::Sender<Due>);
+pub(crate) struct DueParameters(Arc<watch::Sender<Due>>);
 
-#[derive(Clone, Debug, Default)]
-enum Due {
-    #[default]
-    Nothing,
-    Set(Box<ParameterSet>),
-    SessionOver,
-}
-
-impl Due {
-    fn take(&mut self) -> Self {
-        if matches!(self, Self::Set(_)) { std::mem::take(self) } else { self.clone() }
-    }
-}
+type Due = Option<Box<ParameterSet>>;
 
 impl DueParameters {
     pub(crate) fn put(&self, set: ParameterSet) {
-        self.0.send_replace(Due::Set(Box::new(set)));
+        self.0.send_replace(Some(Box::new(set)));
     }
 
     /// Returns whether the due set is for a worker that may hold only a part of an earlier one.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(&*self.0.borrow(), Due::Set(set) if set.is_whole)
+        self.0.borrow().as_ref().is_some_and(|set| set.is_whole)
     }
 
     /// Removes the due set if it is of this iteration or an earlier one. Returns whether it was removed.
     pub(crate) fn clear(&self, iteration: Iteration) -> bool {
-        let mut was_due = false;
-        self.0.send_if_modified(|due| {
-            was_due = matches!(due, Due::Set(set) if set.iteration <= iteration);
-            if was_due {
-                due.take();
-            }
-            false
-        });
-        was_due
+        take_if(&self.0, |set| set.iteration <= iteration).is_some()
     }
 
     pub(crate) fn iteration(&self) -> Option<Iteration> {
-        match &*self.0.borrow() {
-            Due::Set(set) => Some(set.iteration),
-            Due::Nothing | Due::SessionOver => None,
-        }
+        self.0.borrow().as_ref().map(|set| set.iteration)
     }
 
     /// Returns a receiver of the sets as they become due. There can be one receiver at a time.
@@ -230,19 +207,21 @@ impl DueParameters {
         let mut changes = self.0.subscribe();
         // A set that is already due is new to this receiver.
         changes.mark_changed();
-        Some(DueSets { due: self.0.clone(), changes })
+        Some(DueSets { due: Arc::downgrade(&self.0), changes })
     }
 }
 
 impl Drop for DueParameters {
     fn drop(&mut self) {
-        self.0.send_replace(Due::SessionOver);
+        // The receiver may keep the channel for a while.
+        self.0.send_replace(None);
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct DueSets {
-    due: watch::Sender<Due>,
+    /// The sender, until the session is over.
+    due: Weak<watch::Sender<Due>>,
     changes: watch::Receiver<Due>,
 }
 
@@ -251,21 +230,19 @@ impl DueSets {
     pub(crate) fn into_stream(self) -> impl Stream<Item = FramedSet> + Send + 'static {
         let Self { due, changes } = self;
         let mut held = None;
-        let taken = WatchStream::from_changes(changes).map(move |_| take(&due));
-        taken.take_while(|due| !matches!(due, Due::SessionOver)).filter_map(move |due| match due {
-            Due::Set(set) => {
-                let before = held.replace(set.iteration);
-                Some(set.for_holder_of(before))
-            }
-            Due::Nothing | Due::SessionOver => None,
+        WatchStream::from_changes(changes).filter_map(move |_| {
+            let set = take_if(&due.upgrade()?, |_| true)?;
+            let before = held.replace(set.iteration);
+            Some(set.for_holder_of(before))
         })
     }
 }
 
-fn take(due: &watch::Sender<Due>) -> Due {
-    let mut taken = Due::Nothing;
+/// Takes the due set, if `is_wanted` holds for it.
+fn take_if(due: &watch::Sender<Due>, is_wanted: impl Fn(&ParameterSet) -> bool) -> Due {
+    let mut taken = None;
     due.send_if_modified(|due| {
-        taken = due.take();
+        taken = due.take_if(|set| is_wanted(set));
         false
     });
     taken
@@ -278,19 +255,13 @@ mod tests {
     impl DueSets {
         /// Takes the set that is due. Returns its iteration, or an error if the session is over.
         pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
-            match take(&self.due) {
-                Due::Set(set) => Ok(Some(set.iteration)),
-                Due::Nothing => Ok(None),
-                Due::SessionOver => Err(()),
-            }
+            Ok(take_if(&self.due.upgrade().ok_or(())?, |_| true).map(|set| set.iteration))
         }
 
         /// Takes the set that is due. Returns its iteration, and whether it is for a worker that may hold only a part of an earlier one.
         pub(crate) fn take_whole(&self) -> Option<(u64, bool)> {
-            match take(&self.due) {
-                Due::Set(set) => Some((set.iteration.number(), set.is_whole)),
-                Due::Nothing | Due::SessionOver => None,
-            }
+            let set = take_if(&self.due.upgrade()?, |_| true)?;
+            Some((set.iteration.number(), set.is_whole))
         }
     }
 }
