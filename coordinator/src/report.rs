@@ -84,13 +84,8 @@ pub enum RunError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The training data of a resumed run has changed.
-    #[error("cannot resume: the run's training data was {was}; this is {is}")]
-    OtherData {
-        /// The identity of the run's data.
-        was: String,
-        /// The identity of the data given now.
-        is: String,
-    },
+    #[error("cannot resume: the run's training data was {0}; this is {1}")]
+    OtherData(String, String),
     /// The engine cannot continue from a checkpoint.
     #[error("cannot resume: {0}")]
     Restore(#[from] RestoreError),

@@ -261,7 +261,9 @@ impl Worker<'_> {
             times.outlasted += if measured.is_outlasted { at_once } else { 0 };
             losses.push(measured.loss);
         })?;
-        self.kept.add(lease.iteration, quantizer.units(), KeptSum::of(lease, round, sum));
+        let (tasks, sum) = (lease.tasks.into(), Arc::new(sum));
+        let sum = KeptSum { tasks, lease: Some(lease.id), round: Some(round), sum };
+        self.kept.add(lease.iteration, quantizer.units(), sum);
         Ok(ComputedLease { lease: lease.id, times, losses })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ata_sums::{GradientSum, TensorSizes, Units};
-use ata_types::{Iteration, Lease, LeaseId, TaskRanges};
+use ata_types::{Iteration, LeaseId, TaskRanges};
 
 /// The number of newest leases whose sums are kept separate. Another worker may have finished their tasks first, and a worker may have
 /// begun the next lease but one when it is notified. The sum of the earlier leases may be requested then.
@@ -39,10 +39,6 @@ pub(crate) struct KeptSum {
 }
 
 impl KeptSum {
-    pub(crate) fn of(lease: &Lease, round: u64, sum: GradientSum) -> Self {
-        Self { tasks: lease.tasks.into(), lease: Some(lease.id), round: Some(round), sum: Arc::new(sum) }
-    }
-
     /// Returns whether `other` may be added to this sum, which must be of the same round and not in use by an upload.
     fn can_take(&self, other: &Self) -> bool {
         self.round.is_some() && self.round == other.round && Arc::strong_count(&self.sum) == 1

@@ -94,7 +94,7 @@ pub struct Progress {
 impl Progress {
     /// Checks that the data is the data that the run began with.
     pub fn check_data(&self, data: &str) -> Result<(), RunError> {
-        if self.data == data { Ok(()) } else { Err(RunError::OtherData { was: self.data.clone(), is: data.into() }) }
+        if self.data == data { Ok(()) } else { Err(RunError::OtherData(self.data.clone(), data.into())) }
     }
 
     /// Refuses numbers that no run reaches, with which later computations would overflow.

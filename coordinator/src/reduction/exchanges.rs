@@ -136,13 +136,9 @@ impl Exchanges {
     ) {
         self.predicted_s = Some(predicted_s);
         self.live.push(Exchange { iteration, members, timeout_s, ..Exchange::default() });
-        let later = self.live.len().saturating_sub(HEARD);
-        let mut at = 0;
+        let earlier = self.live.len().saturating_sub(HEARD);
         // Exchanges that were not given up end within a limited time.
-        self.live.retain(|exchange| {
-            at += 1;
-            at > later || !exchange.is_over
-        });
+        self.live.extract_if(..earlier, |exchange| exchange.is_over).for_each(drop);
     }
 
     /// Returns the exchanges that are not over and of which a worker is a member.
