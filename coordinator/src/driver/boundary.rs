@@ -2,6 +2,7 @@
 
 use ata_record::RunEvent;
 use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
+use ata_sums::TrainingOutcome;
 
 use super::Driver;
 use super::steps::StepPlan;
@@ -37,7 +38,7 @@ impl Driver {
     /// Commits the result of a step. If the engine has withdrawn its order, because it did not know that a lost worker's sum had arrived,
     /// the result is kept for the next order.
     pub(super) fn step_finished(&mut self, result: StepResult) {
-        let (iteration, gradient_product, squares) = (result.iteration, result.gradient_product, result.squares);
+        let (iteration, TrainingOutcome { gradient_product, squares, .. }) = (result.iteration, result.outcome);
         let (loss, accuracy) = (self.steps.loss, self.evaluations.last_accuracy);
         let outcome = StepOutcome { loss: Some(loss), gradient_product, squares, accuracy };
         let mut effects = Vec::new();
@@ -74,7 +75,7 @@ impl Driver {
             employments: cost.employments,
             results: cost.results,
             learning_rate,
-            gradient_norm: result.gradient_norm,
+            gradient_norm: result.outcome.gradient_norm,
             noise_scale: self.engine.noise_scale(),
             saturated: result.saturated,
             vanished: result.vanished,

@@ -121,9 +121,7 @@ impl Gathering {
         let result = StepResult {
             iteration: order.iteration,
             learning_rate: outcome.own_rate.unwrap_or(order.learning_rate),
-            gradient_norm: outcome.gradient_norm,
-            gradient_product: outcome.gradient_product,
-            squares: outcome.squares,
+            outcome,
             saturated: self.saturated,
             vanished: self.vanished,
             units: state.units().cloned(),

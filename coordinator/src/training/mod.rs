@@ -17,8 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
-use ata_sums::{GradientSum, TaskResult, TrainingState, Units};
-use ata_types::{CollectionId, GradientSquares, Iteration, TaskRange, VectorId};
+use ata_sums::{GradientSum, TaskResult, TrainingOutcome, TrainingState, Units};
+use ata_types::{CollectionId, Iteration, TaskRange, VectorId};
 
 use crate::parameters::SetWriter;
 use gathering::Gathering;
@@ -125,12 +125,7 @@ pub(crate) enum TrainingEvent {
 pub(crate) struct StepResult {
     pub(crate) iteration: Iteration,
     pub(crate) learning_rate: f64,
-    /// The norm of the mean gradient before clipping, if clipping is enabled.
-    pub(crate) gradient_norm: Option<f64>,
-    /// The inner product of the step's mean gradient and the last one's, if the policy requested it.
-    pub(crate) gradient_product: Option<f64>,
-    /// The squares of the gradients, if tasks tally theirs.
-    pub(crate) squares: Option<GradientSquares>,
+    pub(crate) outcome: TrainingOutcome,
     /// The number of gradient values that were out of the units' range.
     pub(crate) saturated: u64,
     /// The number of nonzero gradient values that were rounded to 0.
