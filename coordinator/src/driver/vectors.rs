@@ -12,7 +12,7 @@ use super::commands::answer;
 use super::sessions::Presence;
 use crate::links::LinkMeter;
 use crate::reduction::{AdmittedVector, Announcement, VectorReply};
-use crate::training::{Magnitudes, Paced, Work};
+use crate::training::{Paced, Work};
 
 /// The reason for a failure in which the worker stops sending its vector.
 pub(crate) const GAVE_UP: &str = "the worker gave up sending its vector";
@@ -83,9 +83,7 @@ impl Driver {
                 return answer(reply, Err(Ok(Receipt::NotHeld { reason })));
             }
         };
-        let GradientHeader { maxima, saturated, vanished, .. } = header;
-        let magnitudes = Magnitudes { maxima, saturated, vanished };
-        self.reduction.announce(id, Announcement { session, magnitudes, units, reply });
+        self.reduction.announce(id, Announcement { header, units, reply });
         self.admit_vectors();
     }
 

@@ -78,15 +78,15 @@ impl Reduction {
         let id = streamed.map(|(id, _)| *id).or_else(|| self.next_whole())?;
         let gate = self.exchange_of(id).map(|shared| shared.gate.clone());
         let vector = self.vectors.get_mut(&id)?;
-        let Announcement { session, magnitudes, units, reply } = vector.take_announcement()?;
-        let first_chunk = vector.request.first_chunk;
+        let Announcement { header, units, reply } = vector.take_announcement()?;
+        let (session, first_chunk) = (header.session, vector.request.first_chunk);
         let sink = if vector.is_own() {
-            let (filling, whole) = self.room.fill(magnitudes, units)?;
+            let (filling, whole) = self.room.fill(header, units)?;
             vector.state = VectorState::Filling(filling);
             Sink::Whole(whole)
         } else {
             let gate = gate.unwrap_or_else(|| Gate::new(id, first_chunk, self.chunks));
-            gate.announce(magnitudes);
+            gate.announce(header);
             vector.state = VectorState::Open(gate.clone());
             Sink::Gate(gate)
         };

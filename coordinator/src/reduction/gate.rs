@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_types::VectorId;
+use ata_wire::GradientHeader;
 
-use crate::training::{Magnitudes, SumChunk};
+use crate::training::SumChunk;
 
 /// Passes chunks on in order, whatever order they arrive in. Once the gate is closed, no chunk passes, so that its count is final. The
 /// headers take effect with the last chunk, so that claims of a refused vector are never used. Clones share the gate.
@@ -22,20 +23,20 @@ struct GateState {
     next: u64,
     /// The chunks that arrived before their turn, if several workers send them.
     early: BTreeMap<u64, Vec<i32>>,
-    magnitudes: Vec<Magnitudes>,
+    headers: Vec<GradientHeader>,
 }
 
 impl Gate {
     /// Creates a gate for a sum of `chunks` chunks, starting at chunk `first`.
     pub(crate) fn new(vector: VectorId, first: u64, chunks: u64) -> Self {
-        let (early, magnitudes) = (BTreeMap::new(), Vec::new());
-        let state = GateState { vector, is_open: true, chunks, next: first, early, magnitudes };
+        let (early, headers) = (BTreeMap::new(), Vec::new());
+        let state = GateState { vector, is_open: true, chunks, next: first, early, headers };
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Adds the magnitudes from the header of a vector, before any of its chunks.
-    pub(crate) fn announce(&self, magnitudes: Magnitudes) {
-        self.state().magnitudes.push(magnitudes);
+    /// Adds the header of a vector, before any of its chunks.
+    pub(crate) fn announce(&self, header: GradientHeader) {
+        self.state().headers.push(header);
     }
 
     /// Accepts chunk `at`, and passes on all chunks whose turn it is. Returns whether the gate is open.
@@ -48,8 +49,8 @@ impl Gate {
                 let (vector, at) = (state.vector, state.next);
                 state.next += 1;
                 let is_last = state.next == state.chunks;
-                let magnitudes = if is_last { std::mem::take(&mut state.magnitudes) } else { Vec::new() };
-                pass(SumChunk { vector, at, sums, magnitudes });
+                let headers = if is_last { std::mem::take(&mut state.headers) } else { Vec::new() };
+                pass(SumChunk { vector, at, sums, headers });
             }
         }
         state.is_open
@@ -83,13 +84,11 @@ mod tests {
         let mut send = |at: u64| {
             let pass = |chunk: SumChunk| {
                 assert_eq!(chunk.vector, VectorId(7));
-                passed.push((chunk.at, chunk.sums[0], chunk.magnitudes.len()));
+                passed.push((chunk.at, chunk.sums[0], chunk.headers.len()));
             };
             assert!(gate.let_through(at, vec![at as i32], pass));
         };
-        for saturated in [2, 3] {
-            gate.announce(Magnitudes { maxima: vec![1.0], saturated, vanished: 0 });
-        }
+        (0..2).for_each(|_| gate.announce(GradientHeader::default()));
         [1, 3, 0, 2].into_iter().for_each(&mut send);
         assert_eq!(gate.next(), 4);
         send(4);

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ata_sums::Units;
 use ata_types::{VectorId, WorkerId};
+use ata_wire::GradientHeader;
 use ata_wire::limits::{LEAST_UPLOAD_BYTES_PER_S, LEAST_UPLOAD_SHARE, UPLOAD_GUARD_WINDOW};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Reduction;
 use super::vector::{Vector, VectorState};
-use crate::training::Magnitudes;
 
 /// The bytes and chunks of a vector that have arrived.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl Whole {
 /// The driver's side of a vector that is being assembled. Dropping it ends the call that sends the vector.
 #[derive(Debug)]
 pub(super) struct Filling {
-    pub(super) magnitudes: Magnitudes,
+    pub(super) header: GradientHeader,
     pub(super) units: Units,
     received: Arc<Received>,
     /// The time in seconds since which the rate is measured, and the bytes that had arrived then; `None` while no vector waits for room.
@@ -91,11 +91,11 @@ impl Room {
     }
 
     /// Returns a place for a vector with this header, if one is free.
-    pub(super) fn fill(&self, magnitudes: Magnitudes, units: Units) -> Option<(Filling, Whole)> {
+    pub(super) fn fill(&self, header: GradientHeader, units: Units) -> Option<(Filling, Whole)> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let (received, ended) = (Arc::new(Received::default()), CancellationToken::new());
         let whole = Whole { received: received.clone(), ended: ended.clone(), _place: place };
-        Some((Filling { magnitudes, units, received, window: None, _ends: ended.drop_guard() }, whole))
+        Some((Filling { header, units, received, window: None, _ends: ended.drop_guard() }, whole))
     }
 }
 

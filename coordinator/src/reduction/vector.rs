@@ -5,14 +5,14 @@ use std::sync::Arc;
 use ata_scheduler::topology::VectorProgress;
 use ata_sums::{GradientSum, Units};
 use ata_types::{CollectionId, Lease, WorkerId};
-use ata_wire::{Receipt, SessionToken, Stripe, VectorRequest};
+use ata_wire::{GradientHeader, Receipt, Stripe, VectorRequest};
 use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::Gate;
 use super::room::{Filling, Whole};
 use crate::driver::VectorUpload;
-use crate::training::{HeldSum, Magnitudes};
+use crate::training::HeldSum;
 
 /// A vector that a worker was asked for.
 #[derive(Debug)]
@@ -50,8 +50,7 @@ pub(super) enum VectorState {
 /// The announcement of a vector, from its header.
 #[derive(Debug)]
 pub(crate) struct Announcement {
-    pub(crate) session: SessionToken,
-    pub(crate) magnitudes: Magnitudes,
+    pub(crate) header: GradientHeader,
     pub(crate) units: Units,
     pub(crate) reply: VectorReply,
 }
@@ -95,7 +94,7 @@ impl Vector {
 
     /// Returns an assembled vector, from its values and its header.
     pub(super) fn held(&self, filling: Filling, values: Vec<i32>) -> HeldSum {
-        let Filling { magnitudes: Magnitudes { maxima, saturated, vanished }, units, .. } = filling;
+        let Filling { header: GradientHeader { maxima, saturated, vanished, .. }, units, .. } = filling;
         let tasks = self.leases.iter().map(|lease| lease.tasks.count).sum();
         HeldSum { sum: GradientSum { values, maxima, saturated, vanished, tasks }, units }
     }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use ata_sums::{GradientSum, TensorSizes, TrainingOutcome, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, VectorId};
+use ata_wire::GradientHeader;
 
-use super::{HeldSum, Magnitudes, OrderedVector, StepOrder, StepPace, StepResult, SumChunk};
+use super::{HeldSum, OrderedVector, StepOrder, StepPace, StepResult, SumChunk};
 
 /// Sums the gradients of a step as they arrive, in any order, and steps each chunk once it has arrived of all vectors.
 pub(super) struct Gathering {
@@ -65,17 +66,17 @@ impl Gathering {
     }
 
     pub(super) fn add_chunk(&mut self, chunk: SumChunk) {
-        let SumChunk { vector: id, at, sums, magnitudes } = chunk;
+        let SumChunk { vector: id, at, sums, headers } = chunk;
         if self.keeps_apart {
             let vector = self.vectors.entry(id).or_insert_with(|| GradientSum::new(&self.sizes));
             vector.values[at as usize * CHUNK_VALUES..][..sums.len()].copy_from_slice(&sums);
             // A vector that is kept separate has one header.
-            for Magnitudes { maxima, saturated, vanished } in magnitudes {
+            for GradientHeader { maxima, saturated, vanished, .. } in headers {
                 (vector.maxima, vector.saturated, vector.vanished) = (maxima, saturated, vanished);
             }
         } else {
             add(&mut self.sums[at as usize], sums.into());
-            for Magnitudes { maxima, saturated, vanished } in magnitudes {
+            for GradientHeader { maxima, saturated, vanished, .. } in headers {
                 self.count(&maxima, saturated, vanished);
             }
         }

@@ -19,6 +19,7 @@ use std::sync::mpsc as std_mpsc;
 
 use ata_sums::{GradientSum, TaskResult, TrainingOutcome, TrainingState, Units};
 use ata_types::{CollectionId, Iteration, TaskRange, VectorId};
+use ata_wire::GradientHeader;
 
 use crate::parameters::SetWriter;
 use gathering::Gathering;
@@ -42,21 +43,13 @@ pub(crate) enum Work {
     Evaluated(std_mpsc::SyncSender<Vec<f32>>),
 }
 
-/// The largest magnitude per tensor, the number of values out of the units' range, and the number of nonzero ones that were rounded to 0.
-#[derive(Debug)]
-pub(crate) struct Magnitudes {
-    pub(crate) maxima: Vec<f32>,
-    pub(crate) saturated: u64,
-    pub(crate) vanished: u64,
-}
-
 /// A chunk of a vector. The chunks of a vector arrive in order.
 pub(crate) struct SumChunk {
     pub(crate) vector: VectorId,
     pub(crate) at: u64,
     pub(crate) sums: Vec<i32>,
-    /// The magnitudes of the vector, with its last chunk: claims of the sender, which count only once the vector has arrived whole.
-    pub(crate) magnitudes: Vec<Magnitudes>,
+    /// The headers of the vector, with its last chunk: claims of the senders, which count only once the vector has arrived whole.
+    pub(crate) headers: Vec<GradientHeader>,
 }
 
 /// An assembled vector, which is used whole.
