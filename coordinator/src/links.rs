@@ -50,10 +50,9 @@ struct Open {
     is_waiting: bool,
     /// Whether it has waited: from then on, it is read from a buffer that may have been filled before.
     is_held_back: bool,
-    since: Instant,
-    /// The value of [`MeterState::alone_s`] at `since`.
-    alone_s: f64,
-    /// The time at which the last piece of it had arrived, before it waited, and the value of [`MeterState::alone_s`] then.
+    /// The time up to which it is accounted for, and the value of [`MeterState::alone_s`] then.
+    since: (Instant, f64),
+    /// The same of the time at which the last piece of it had arrived, before it waited.
     received: (Instant, f64),
     /// The time at which the vector began, and the bytes that have arrived, while it is in its burst.
     burst: Option<(Instant, f64)>,
@@ -114,29 +113,28 @@ impl MeterState {
         let total_alone_s = self.alone_s;
         let Some(open) = self.open.get_mut(&name) else { return };
         if open.burst.is_some_and(|(began, _)| now.saturating_duration_since(began) < BURST_TIME) {
-            (open.since, open.alone_s) = (now, total_alone_s);
+            open.since = (now, total_alone_s);
             return;
         }
         open.burst = None;
         open.is_held_back |= open.is_waiting;
-        let seconds = now.saturating_duration_since(open.since).as_secs_f64();
+        let (since, alone_before_s) = std::mem::replace(&mut open.since, (now, total_alone_s));
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
         let sender = self.senders.entry(open.worker).or_default();
         if open.is_held_back {
             sender.held_back.1 += seconds;
         } else {
-            let alone_s = total_alone_s - open.alone_s;
+            let alone_s = total_alone_s - alone_before_s;
             sender.alone.1 += alone_s;
             sender.among.1 += (seconds - alone_s).max(0.0);
         }
-        (open.since, open.alone_s) = (now, total_alone_s);
     }
 
     fn begin(&mut self, now: Instant, worker: WorkerId) -> u64 {
         self.pass(now);
         self.named += 1;
-        let (received, burst) = ((now, self.alone_s), Some((now, 0.0)));
-        let (is_waiting, is_held_back) = (false, false);
-        let open = Open { worker, is_waiting, is_held_back, since: now, alone_s: self.alone_s, received, burst };
+        let (since, burst) = ((now, self.alone_s), Some((now, 0.0)));
+        let open = Open { worker, is_waiting: false, is_held_back: false, since, received: since, burst };
         self.open.insert(self.named, open);
         self.named
     }
@@ -179,7 +177,7 @@ impl MeterState {
         if let Some(open) = self.open.get_mut(&name)
             && open.burst.take().is_some()
         {
-            (open.since, open.alone_s) = (now, self.alone_s);
+            open.since = (now, self.alone_s);
         }
     }
 
