@@ -231,7 +231,8 @@ impl DueSets {
         let Self { due, changes } = self;
         let mut held = None;
         WatchStream::from_changes(changes).filter_map(move |_| {
-            let set = take_if(&due.upgrade()?, |_| true)?;
+            let open = due.upgrade()?;
+            let set = take_if(&open, |_| true)?;
             let before = held.replace(set.iteration);
             Some(set.for_holder_of(before))
         })
@@ -255,12 +256,14 @@ mod tests {
     impl DueSets {
         /// Takes the set that is due. Returns its iteration, or an error if the session is over.
         pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
-            Ok(take_if(&self.due.upgrade().ok_or(())?, |_| true).map(|set| set.iteration))
+            let open = self.due.upgrade().ok_or(())?;
+            Ok(take_if(&open, |_| true).map(|set| set.iteration))
         }
 
         /// Takes the set that is due. Returns its iteration, and whether it is for a worker that may hold only a part of an earlier one.
         pub(crate) fn take_whole(&self) -> Option<(u64, bool)> {
-            let set = take_if(&self.due.upgrade()?, |_| true)?;
+            let open = self.due.upgrade()?;
+            let set = take_if(&open, |_| true)?;
             Some((set.iteration.number(), set.is_whole))
         }
     }
