@@ -33,7 +33,7 @@ pub(crate) struct KeptSum {
     pub(crate) tasks: TaskRanges,
     /// The lease, if the tasks are those of a single one.
     pub(crate) lease: Option<LeaseId>,
-    /// The round of the leases, as in [`crate::compute::Job::Compute`]. Tasks that were computed again belong to none.
+    /// The round of the leases, as in `Job::Compute`. Tasks that were computed again belong to none.
     pub(crate) round: Option<u64>,
     pub(crate) sum: Arc<GradientSum>,
 }
