@@ -1,9 +1,7 @@
 //! The events of a run.
 
-mod end_state;
 mod fields;
 mod refusal;
-mod worker_figures;
 
 use std::collections::BTreeMap;
 
@@ -13,12 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::labels::Labels;
-pub use end_state::EndState;
-use fields::is_zero;
-use fields::numbers;
+use fields::{is_zero, numbers};
 pub(crate) use fields::{named_numbers, number};
 pub use refusal::RefusalKind;
-pub use worker_figures::{WorkerLink, WorkerResources};
 
 /// The version of [`RunEvent`]. Version 3 lacks [`RunEvent::Folded`], and is read as well.
 pub const JOURNAL_VERSION: u32 = 4;
@@ -336,6 +331,44 @@ pub enum RunEvent {
         /// The rule that ended the run, what stopped it, or what went wrong.
         reason: String,
     },
+}
+
+/// The state in which a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EndState {
+    /// All iterations are done, or a limit was reached.
+    Finished,
+    /// The run was stopped before it was done.
+    Stopped,
+    /// Something went wrong.
+    Failed,
+}
+
+/// The measured speed of a worker's own link.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerLink {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Seconds that a gradient takes on this link.
+    pub up_s: f64,
+    /// The least rate at which it carries gradients, in bytes per second.
+    pub bytes_per_s: f64,
+}
+
+/// What a worker's process used of its machine lately.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerResources {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The mean number of processor cores in use; absent if the worker does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_cores: Option<f64>,
+    /// The resident memory, in bytes; absent if the worker does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The rate of bytes on its connections to the coordinator, both ways together.
+    pub bytes_per_s: f64,
 }
 
 #[cfg(test)]
