@@ -5,25 +5,21 @@
 //!
 //! # Layout
 //! - `event`: [`RunEvent`], the vocabulary, and its version
-//! - `exclusion`: [`Exclusion`], what a worker may not do any more
 //! - `journal`: writing and reading the journal's lines; `follower`: reading them as they are written
 //! - `metrics`: one line of `metrics.csv` per iteration, and one per minute for old ones
-//! - `writer`: [`Writer`], which writes both; `output`: their files, whose size is bounded
+//! - `writer`: [`Writer`], which writes both, and calls each [`Listener`]; `output`: their files, whose size is bounded
 //! - `resumption`: truncating both to a checkpoint; `place`: finding it in them
 //! - `limits`: the largest numbers
 //! - `labels`: [`Labels`], a run's name and tags
-//! - `listener`: [`Listener`], which receives each event
 //! - `state`: [`RunState`], the bounded state that the events add up to; a process folds its events only here
 //! - `folder`: a run's folder, and atomic writes; `lock`: one writer at a time
 
 mod event;
-mod exclusion;
 mod folder;
 mod follower;
 mod journal;
 mod labels;
 mod limits;
-mod listener;
 mod lock;
 mod metrics;
 mod output;
@@ -33,7 +29,6 @@ mod state;
 mod writer;
 
 pub use event::{EndState, JOURNAL_VERSION, PROGRAM_VERSION, RefusalKind, RunEvent, WorkerLink, WorkerResources};
-pub use exclusion::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, EMA_MODEL_FILE, FORGIVE_PREFIX, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE,
     RUN_FILES, STATISTICS_FILE, SUMMARY_FILE, create_folder, sync_folder, write_atomically,
@@ -41,12 +36,12 @@ pub use folder::{
 pub use follower::{Follower, PollStatus};
 pub use journal::{Gap, JournalError, read_journal};
 pub use labels::Labels;
-pub use listener::{Listener, Listeners};
 pub use lock::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK, is_abandoned};
 pub use output::RecordError;
 pub use resumption::{DISCARDED_FILE, check_run, discard_journal, resume_journal, steps_after};
 pub use state::{
-    Allocation, EvaluationCurve, EvaluationPoint, HeatColumn, HeatMap, LinkFigures, Log, LogKind, LogLine, Prices,
-    ReadMark, RunPhase, RunState, Spending, StepCurve, StepPoint, Usage, WorkerPrice, WorkerState,
+    Allocation, EvaluationCurve, EvaluationPoint, ExcludedFrom, Exclusion, HeatColumn, HeatMap, LinkFigures, Log,
+    LogKind, LogLine, MAX_EXCLUSIONS, Prices, ReadMark, RunPhase, RunState, Spending, StepCurve, StepPoint, Usage,
+    WorkerPrice, WorkerState,
 };
-pub use writer::{PastEvents, Writer};
+pub use writer::{Listener, Listeners, PastEvents, Writer};

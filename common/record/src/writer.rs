@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 
 use crate::event::RunEvent;
 use crate::folder::{JOURNAL_FILE, METRICS_FILE, sync_folder};
-use crate::listener::Listeners;
 use crate::output::{FOLD_BYTES, Folding, Output, RecordError, thin};
 use crate::state::RunState;
 use crate::{journal, metrics};
@@ -28,6 +27,27 @@ const GATHERED_BYTES: usize = 1 << 16;
 /// The number of events of an iteration that wait for its step before they are applied to the state that checkpoints hold. Beyond it, that
 /// state is ahead of its step, by tasks that are not counted before it.
 const WAITING_EVENTS: usize = 1 << 16;
+
+/// Receives every event of a run, in order. Events wait for the call to return, so a slow listener delays the others and the journal.
+pub trait Listener: Send {
+    /// Handles an event.
+    fn on_event(&mut self, event: &RunEvent);
+}
+
+/// The listeners of a run.
+#[derive(Default)]
+pub struct Listeners(Vec<Box<dyn Listener>>);
+
+impl Listeners {
+    /// Adds a listener.
+    pub fn add(&mut self, listener: impl Listener + 'static) {
+        self.0.push(Box::new(listener));
+    }
+
+    pub(crate) fn on_event(&mut self, event: &RunEvent) {
+        self.0.iter_mut().for_each(|listener| listener.on_event(event));
+    }
+}
 
 /// What happened in a run before its record is written.
 #[derive(Default)]

@@ -29,11 +29,11 @@ use ata_types::{Iteration, TaskOutcome, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{EndState, RefusalKind, RunEvent, named_numbers};
-use crate::exclusion::{ExcludedFrom, Exclusion};
 use crate::labels::Labels;
 pub use allocation::Allocation;
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
 pub use curve::ReadMark;
+pub use excluded::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 pub use heat::{HeatColumn, HeatMap};
 pub use links::LinkFigures;
 pub use log::{Log, LogKind, LogLine};
