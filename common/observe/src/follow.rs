@@ -116,7 +116,7 @@ mod tests {
     /// Writes the journal of a run's first steps.
     fn write(folder: &Path, steps: &[RunEvent]) {
         let writer =
-            Writer::create(folder, PastEvents::default(), Listeners::default(), |error| panic!("{error}")).unwrap();
+            Writer::open(folder, PastEvents::default(), Listeners::default(), |error| panic!("{error}")).unwrap();
         writer.write(vec![run("uta", 4), join(1), task(1, 1, Some(1.0), TaskOutcome::Applied)]);
         writer.write(steps.to_vec());
         writer.finish().unwrap();

@@ -109,7 +109,7 @@ async fn a_run_is_served() {
 async fn past_iterations_are_explained() {
     let served = Served::start(|_| Access::Local).await;
     let writer =
-        Writer::create(served.folder.path(), PastEvents::default(), Listeners::default(), |error| panic!("{error}"))
+        Writer::open(served.folder.path(), PastEvents::default(), Listeners::default(), |error| panic!("{error}"))
             .unwrap();
     writer.write(vec![run(), join(), allocation(1), task(1), allocation(2), task(2), allocation(3)]);
     writer.finish().unwrap();

@@ -42,10 +42,9 @@ fn main() {
     let run = event(json!({"event": "run", "version": 4, "run_id": "long", "policy": "ata-auto", "budget": TASKS,
         "iterations": iterations, "task_batch": 6, "seed": 1, "model": "cnn"}));
     let began = Instant::now();
-    let writer =
-        Writer::create(folder, PastEvents { is_full, ..PastEvents::default() }, Listeners::default(), |error| {
-            panic!("{error}")
-        });
+    let writer = Writer::open(folder, PastEvents { is_full, ..PastEvents::default() }, Listeners::default(), |error| {
+        panic!("{error}")
+    });
     let writer = writer.expect("an empty folder");
     writer.write(vec![run.clone()]);
     let mut saved = RunState::default();

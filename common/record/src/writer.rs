@@ -3,7 +3,7 @@
 //! One thread receives the events, calls the listeners and formats the lines; another writes them. So neither a slow disk nor a
 //! slow listener delays the coordinator, and a slow disk does not delay the listeners either.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -56,6 +56,8 @@ pub struct PastEvents {
     pub state: RunState,
     /// Whether the journal keeps the details of all iterations, so that its size is not bounded.
     pub is_full: bool,
+    /// Whether the files are continued, after [`crate::resume_journal`]; missing ones are created.
+    pub is_resumed: bool,
 }
 
 /// Writes the events of a run to its journal and metrics, and calls its listeners.
@@ -111,37 +113,19 @@ impl SteppedState {
 }
 
 impl Writer {
-    /// Creates `events.jsonl` and `metrics.csv` in a folder that has neither. `failed` is called once if they can no
-    /// longer be written; listeners still receive later events.
-    pub fn create(
+    /// Creates `events.jsonl` and `metrics.csv` in a folder that has neither, or continues those of a resumed run. `failed` is called once
+    /// if they can no longer be written; listeners still receive later events.
+    pub fn open(
         folder: &Path,
         history: PastEvents,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        Self::open(folder, File::options().write(true).create_new(true), history, listeners, failed)
-    }
-
-    /// Continues the files of a run after [`crate::resume_journal`]; missing files are created.
-    pub fn append(
-        folder: &Path,
-        history: PastEvents,
-        listeners: Listeners,
-        failed: impl FnOnce(RecordError) + Send + 'static,
-    ) -> Result<Self, RecordError> {
-        Self::open(folder, File::options().append(true).create(true), history, listeners, failed)
-    }
-
-    fn open(
-        folder: &Path,
-        options: &OpenOptions,
-        history: PastEvents,
-        listeners: Listeners,
-        failed: impl FnOnce(RecordError) + Send + 'static,
-    ) -> Result<Self, RecordError> {
-        let PastEvents { state, is_full } = history;
-        let mut journal = Output::open(folder, JOURNAL_FILE, options)?;
-        let mut metrics = Output::open(folder, METRICS_FILE, options)?;
+        let PastEvents { state, is_full, is_resumed } = history;
+        let mut options = File::options();
+        options.append(true).create(is_resumed).create_new(!is_resumed);
+        let mut journal = Output::open(folder, JOURNAL_FILE, &options)?;
+        let mut metrics = Output::open(folder, METRICS_FILE, &options)?;
         if metrics.complete_bytes == 0 {
             metrics.write(&mut metrics::HEADER.into())?;
         }
@@ -272,7 +256,7 @@ mod tests {
     fn journal_and_metrics_hold_the_events() {
         let folder = tempfile::tempdir().unwrap();
         let writer =
-            Writer::create(folder.path(), PastEvents::default(), Listeners::default(), |error| panic!("{error}"))
+            Writer::open(folder.path(), PastEvents::default(), Listeners::default(), |error| panic!("{error}"))
                 .unwrap();
         writer.write(vec![
             step(1),
@@ -288,7 +272,7 @@ mod tests {
             metrics.lines().collect::<Vec<_>>()[1..],
             ["1,1,0.5,1,2,4,0,2,3,,,0.25,", "2,2,0.5,1,2,4,0,2,3,,,0.25,"]
         );
-        let again = Writer::create(folder.path(), PastEvents::default(), Listeners::default(), drop).unwrap_err();
+        let again = Writer::open(folder.path(), PastEvents::default(), Listeners::default(), drop).unwrap_err();
         assert_eq!(again.cause.kind(), std::io::ErrorKind::AlreadyExists);
     }
 }

@@ -33,8 +33,8 @@ impl Publisher {
     /// `past`. `failed` is called once if they can no longer be written.
     pub(crate) fn open(
         run: &mut RunConfig,
-        is_new: bool,
         past: RunState,
+        is_resumed: bool,
         state: watch::Sender<RunState>,
         failed: Box<dyn FnOnce(RecordError) + Send>,
     ) -> Result<Self, RecordError> {
@@ -42,9 +42,8 @@ impl Publisher {
         state.send_replace(past.clone());
         let mut listeners = std::mem::take(&mut run.listeners);
         listeners.add(StateFold(state));
-        let history = PastEvents { state: past, is_full: run.keeps_all_events };
-        let open = if is_new { Writer::create } else { Writer::append };
-        Ok(Self { writer: open(&run.folder, history, listeners, failed)?, state: watched })
+        let history = PastEvents { state: past, is_full: run.keeps_all_events, is_resumed };
+        Ok(Self { writer: Writer::open(&run.folder, history, listeners, failed)?, state: watched })
     }
 
     pub(crate) fn publish(&self, event: RunEvent) {

@@ -60,7 +60,7 @@ impl Starter<'_> {
 
     fn begin(self, parameters: Vec<f32>) -> Result<StartState, RunError> {
         let (event, past) = (self.run_event(), self.state.borrow().clone());
-        let publisher = Publisher::open(self.run, true, past, self.state, self.failed)?;
+        let publisher = Publisher::open(self.run, past, false, self.state, self.failed)?;
         publisher.publish(event);
         Ok(StartState {
             engine: Engine::new(self.engine, self.policy.policy),
@@ -89,7 +89,7 @@ impl Starter<'_> {
         } else {
             BestEvaluation::default()
         };
-        let publisher = Publisher::open(self.run, false, past, self.state, self.failed)?;
+        let publisher = Publisher::open(self.run, past, true, self.state, self.failed)?;
         let epoch = progress.epoch + 1;
         publisher.publish(RunEvent::Resume {
             time_s: progress.time_s,

@@ -228,7 +228,7 @@ fn an_old_part_of_the_journal_is_folded() {
     let steps = 300;
     let write = |is_full: bool, folder: &Path| {
         let history = crate::PastEvents { is_full, ..crate::PastEvents::default() };
-        let writer = crate::Writer::create(folder, history, crate::Listeners::default(), |error| panic!("{error}"));
+        let writer = crate::Writer::open(folder, history, crate::Listeners::default(), |error| panic!("{error}"));
         let writer = writer.unwrap();
         let mut state = RunState::default();
         let mut queue = |event: RunEvent| {
