@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The file with the complete configuration of the run.
 pub const CONFIG_FILE: &str = "config.toml";
@@ -53,28 +53,33 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the folder that contains a path; the current folder if the path is only a name.
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a file completely or not at all, even if the machine crashes: it writes and syncs a temporary file, then renames it.
+/// Writes a file completely or not at all, even if the machine crashes.
 pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let folder = folder_of(path);
-    let partial = folder.join(format!(".{name}.partial"));
-    let written = write_durably(&partial, content).and_then(|()| std::fs::rename(&partial, path));
-    if written.is_err() {
-        // An incomplete file would take up space on a disk that may be full.
-        drop(std::fs::remove_file(&partial));
-    }
-    written?;
-    sync_folder(folder)
+    replace(path, |file| file.write_all(content))?;
+    sync_folder(folder_of(path))
 }
 
-fn write_durably(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(content)?;
-    file.sync_all()
+/// Replaces a file by what `write` writes: to a temporary file, which is synced and renamed. The folder is still to be synced.
+pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
+    let partial = replacement(path);
+    let replaced = (|| {
+        let mut file = File::create(&partial)?;
+        write(&mut file)?;
+        file.sync_all()?;
+        std::fs::rename(&partial, path)?;
+        Ok(file)
+    })();
+    // An incomplete file would take up space on a disk that may be full.
+    replaced.inspect_err(|_| drop(std::fs::remove_file(&partial)))
+}
+
+/// Returns the path at which the replacement of a file is written.
+pub(crate) fn replacement(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{}.partial", path.file_name().unwrap_or_default().to_string_lossy()))
 }
 
 /// Makes renames in a folder durable. Only Unix supports this; elsewhere it does nothing.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::event::RunEvent;
-use crate::folder::sync_folder;
+use crate::folder::{folder_of, replace, sync_folder};
 use crate::journal::{MAX_LINE_BYTES, parse};
 use crate::metrics;
 
@@ -70,26 +70,16 @@ impl Output {
     /// Replaces everything before byte `from` by `head`, completely or not at all. If the disk has no room for the new file, the old one is
     /// continued.
     fn replace_before(&mut self, from: u64, head: &[u8]) -> io::Result<()> {
-        let replacement = replacement(&self.path);
         let rest_bytes = self.complete_bytes - from;
-        let copied: io::Result<File> = (|| {
-            let (mut file, mut old) = (File::create(&replacement)?, File::open(&self.path)?);
+        self.file = replace(&self.path, |file| {
+            let mut old = File::open(&self.path)?;
             file.write_all(head)?;
             old.seek(SeekFrom::Start(from))?;
-            io::copy(&mut old.take(rest_bytes), &mut file)?;
-            file.sync_all()?;
-            std::fs::rename(&replacement, &self.path)?;
-            Ok(file)
-        })();
-        self.file = copied.inspect_err(|_| drop(std::fs::remove_file(&replacement)))?;
+            io::copy(&mut old.take(rest_bytes), file).map(drop)
+        })?;
         self.complete_bytes = head.len() as u64 + rest_bytes;
-        sync_folder(self.path.parent().unwrap_or(Path::new(".")))
+        sync_folder(folder_of(&self.path))
     }
-}
-
-/// Returns the path at which the replacement of a file is written.
-pub(crate) fn replacement(path: &Path) -> PathBuf {
-    path.with_file_name(format!(".{}.partial", path.file_name().unwrap_or_default().to_string_lossy()))
 }
 
 /// Replaces the older part of the journal by the state that it adds up to.

@@ -7,10 +7,10 @@ use std::path::Path;
 use ata_types::Iteration;
 
 use crate::event::RunEvent;
-use crate::folder::{JOURNAL_FILE, METRICS_FILE, sync_folder, write_atomically};
+use crate::folder::{JOURNAL_FILE, METRICS_FILE, replacement, sync_folder, write_atomically};
 use crate::journal::{JournalError, Lines, Unreadable, write_line};
 use crate::metrics;
-use crate::output::{FOLD_BYTES, replacement};
+use crate::output::FOLD_BYTES;
 use crate::place::{StepPlace, in_journal, in_metrics};
 use crate::state::RunState;
 
