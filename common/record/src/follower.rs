@@ -70,7 +70,7 @@ impl Follower {
     pub fn poll(&mut self, mut on_event: impl FnMut(RunEvent)) -> Result<PollStatus, JournalError> {
         let text = match self.read() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PollStatus::UpToDate),
-            text => text.map_err(|cause| JournalError::Io { path: self.path.clone(), cause })?,
+            text => text.map_err(|cause| JournalError::Io(self.path.clone(), cause))?,
         };
         let Some(text) = text else { return Ok(PollStatus::Truncated) };
         let start = self.next.bytes;
@@ -78,7 +78,7 @@ impl Follower {
             let number = self.next.lines + 1;
             let event = match parse(line) {
                 Err(Unreadable::Refused(reason)) => {
-                    return Err(JournalError::Line { path: self.path.clone(), line: number, reason });
+                    return Err(JournalError::Line(self.path.clone(), number, reason));
                 }
                 event => event.ok(),
             };

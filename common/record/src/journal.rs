@@ -20,23 +20,11 @@ pub(crate) const MAX_LINE_BYTES: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The file cannot be opened or read.
-    #[error("{path}: {cause}; expected a run's events.jsonl, or its folder")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        cause: io::Error,
-    },
-    /// A line is not an event.
-    #[error("{path}, line {line}: {reason}")]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// The line's 1-based number.
-        line: u64,
-        /// The reason, in words.
-        reason: String,
-    },
+    #[error("{0}: {1}; expected a run's events.jsonl, or its folder")]
+    Io(PathBuf, io::Error),
+    /// The line with this 1-based number is not an event.
+    #[error("{0}, line {1}: {2}")]
+    Line(PathBuf, u64, String),
     /// The iteration's details are no longer in the journal.
     #[error(
         "{path} has no details of iteration {iteration} any more: those of the first {folded} iterations were replaced by what they add \
@@ -138,7 +126,7 @@ impl Lines {
 /// or the values of one are impossible, that is an error.
 pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<Option<Gap>, JournalError> {
     let path: PathBuf = if path.is_dir() { path.join(JOURNAL_FILE) } else { path.into() };
-    let io = |cause| JournalError::Io { path: path.clone(), cause };
+    let io = |cause| JournalError::Io(path.clone(), cause);
     let mut lines = Lines::open(&path).map_err(io)?;
     let (mut gap, mut reason, mut is_read): (Option<Gap>, _, _) = (None, String::new(), false);
     while let Some(line) = lines.next().map_err(io)? {
@@ -154,11 +142,11 @@ pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<O
                 reason = if lines == 0 { why } else { reason };
                 gap = Some(Gap { line: first, lines: lines + 1, is_torn });
             }
-            Err(Unreadable::Refused(reason)) => return Err(JournalError::Line { path, line: line.number, reason }),
+            Err(Unreadable::Refused(reason)) => return Err(JournalError::Line(path, line.number, reason)),
         }
     }
     match gap {
-        Some(Gap { line, is_torn: false, .. }) if !is_read => Err(JournalError::Line { path, line, reason }),
+        Some(Gap { line, is_torn: false, .. }) if !is_read => Err(JournalError::Line(path, line, reason)),
         gap => Ok(gap),
     }
 }

@@ -23,36 +23,21 @@ pub struct FolderLock {
 /// The reason why a folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process writes to the folder.
-    #[error("{folder} is in use by {holder}")]
-    Held {
-        /// The folder.
-        folder: PathBuf,
-        /// The description that the holder gave of itself.
-        holder: String,
-    },
+    /// Another process, which describes itself, writes to the folder.
+    #[error("{0} is in use by {1}")]
+    Held(PathBuf, String),
     /// The file system does not support locks.
-    #[error("{folder} is on a file system that does not lock files: {cause}")]
-    Unsupported {
-        /// The folder.
-        folder: PathBuf,
-        /// The system's error.
-        cause: io::Error,
-    },
+    #[error("{0} is on a file system that does not lock files: {1}")]
+    Unsupported(PathBuf, io::Error),
     /// The lock file cannot be written.
-    #[error("cannot lock {folder}: {cause}")]
-    Io {
-        /// The folder.
-        folder: PathBuf,
-        /// The system's error.
-        cause: io::Error,
-    },
+    #[error("cannot lock {0}: {1}")]
+    Io(PathBuf, io::Error),
 }
 
 impl FolderLock {
     /// Takes the lock `file` of an existing folder. Other processes then see `holder` as its holder.
     pub fn take(folder: &Path, file: &str, holder: &str) -> Result<Self, LockError> {
-        let failed = |cause| LockError::Io { folder: folder.into(), cause };
+        let failed = |cause| LockError::Io(folder.into(), cause);
         let options = File::options().read(true).write(true).create(true).truncate(false).open(folder.join(file));
         let mut file = options.map_err(failed)?;
         match file.try_lock() {
@@ -63,9 +48,9 @@ impl FolderLock {
                 drop(file.take(MAX_HOLDER_BYTES).read_to_end(&mut text));
                 let text = String::from_utf8_lossy(&text).trim().to_owned();
                 let holder = if text.is_empty() { "another process".into() } else { text };
-                return Err(LockError::Held { folder: folder.into(), holder });
+                return Err(LockError::Held(folder.into(), holder));
             }
-            Err(TryLockError::Error(cause)) => return Err(LockError::Unsupported { folder: folder.into(), cause }),
+            Err(TryLockError::Error(cause)) => return Err(LockError::Unsupported(folder.into(), cause)),
         }
         let named = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{holder}"));
         named.map_err(failed)?;
@@ -92,7 +77,7 @@ mod tests {
         assert!(!is_abandoned(folder.path(), RUN_LOCK));
         let _other = FolderLock::take(folder.path(), CHECKPOINTS_LOCK, "process 1").unwrap();
         let holder = |second: Result<FolderLock, LockError>| match second.unwrap_err() {
-            LockError::Held { holder, .. } => holder,
+            LockError::Held(_, holder) => holder,
             error => panic!("{error}"),
         };
         // On Windows, other processes cannot read a locked file.
@@ -103,6 +88,6 @@ mod tests {
         let _second = take("process 2").unwrap();
         assert_eq!(holder(take("process 3")), named("process 2"));
         let nowhere = FolderLock::take(&folder.path().join("none"), RUN_LOCK, "x");
-        assert!(nowhere.is_err_and(|error| matches!(error, LockError::Io { .. })));
+        assert!(nowhere.is_err_and(|error| matches!(error, LockError::Io(..))));
     }
 }

@@ -25,7 +25,7 @@ pub fn steps_after(folder: &Path, iteration: Iteration) -> Result<u64, JournalEr
     let path = folder.join(JOURNAL_FILE);
     match StepPlace::find(&path, Iteration(u64::MAX), in_journal) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        Err(cause) => Err(JournalError::Io { path, cause }),
+        Err(cause) => Err(JournalError::Io(path, cause)),
         Ok(StepPlace { last, .. }) => Ok(last.number().saturating_sub(iteration.number())),
     }
 }
@@ -33,7 +33,7 @@ pub fn steps_after(folder: &Path, iteration: Iteration) -> Result<u64, JournalEr
 /// Checks that the journal in a run's folder, if there is one, belongs to run `run_id`, and that this release reads it.
 pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
     let path = folder.join(JOURNAL_FILE);
-    let io = |cause| JournalError::Io { path: path.clone(), cause };
+    let io = |cause| JournalError::Io(path.clone(), cause);
     let mut lines = match Lines::open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         lines => lines.map_err(io)?,
@@ -43,7 +43,7 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
         Some((_, Ok(RunEvent::Run { run_id: found, .. }))) if found != run_id => {
             Err(JournalError::OtherRun { path, found, expected: run_id.into() })
         }
-        Some((line, Err(Unreadable::Refused(reason)))) => Err(JournalError::Line { path, line, reason }),
+        Some((line, Err(Unreadable::Refused(reason)))) => Err(JournalError::Line(path, line, reason)),
         _ => Ok(()),
     }
 }
@@ -62,7 +62,7 @@ pub fn resume_journal(
     let RunEvent::Run { run_id, .. } = run else { unreachable!("a run begins with its description") };
     check_run(folder, run_id)?;
     let path = folder.join(JOURNAL_FILE);
-    let io = |cause| JournalError::Io { path: path.clone(), cause };
+    let io = |cause| JournalError::Io(path.clone(), cause);
     drop(std::fs::remove_file(replacement(&path)));
     // A file that is missing is created.
     OpenOptions::new().append(true).create(true).open(&path).map_err(io)?;
@@ -82,7 +82,7 @@ pub fn resume_journal(
 /// Truncates `metrics.csv` after the step of `iteration`. If it is missing, it is made from the journal.
 fn cut_metrics(folder: &Path, iteration: Iteration) -> Result<(), JournalError> {
     let path = folder.join(METRICS_FILE);
-    let io = |cause| JournalError::Io { path: path.clone(), cause };
+    let io = |cause| JournalError::Io(path.clone(), cause);
     drop(std::fs::remove_file(replacement(&path)));
     if path.exists() {
         let place = StepPlace::find(&path, iteration, in_metrics).map_err(io)?;
