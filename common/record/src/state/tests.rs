@@ -6,6 +6,15 @@ fn event(fields: Value) -> RunEvent {
     serde_json::from_value(fields).unwrap()
 }
 
+/// Returns the arrival of a worker with number 1.
+fn join(time_s: f64, name: &str, machine: &str) -> RunEvent {
+    event(json!({"event": "join", "time_s": time_s, "worker": 1, "name": name, "device": "cpu", "machine": machine}))
+}
+
+fn loss(time_s: f64) -> RunEvent {
+    event(json!({"event": "loss", "time_s": time_s, "worker": 1, "why": "it left"}))
+}
+
 fn task(worker: usize, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
     event(json!({"event": "task", "iteration": 1, "task": 0, "worker": worker, "lease": 1, "time_s": 1.0,
                  "busy_s": busy_s, "overhead_s": 0.5, "outlasted": 1, "outcome": outcome}))
@@ -62,22 +71,16 @@ fn costs_add_up_over_committed_iterations() {
 #[test]
 fn a_number_belongs_to_its_last_worker() {
     let mut state = RunState::default();
-    let second = WorkerId::from_slot(1);
-    let join = |name: &str| RunEvent::Join {
-        time_s: 0.0,
-        worker: second,
-        name: name.into(),
-        device: "cpu".into(),
-        machine: String::new(),
+    let mut apply = |event: RunEvent| {
+        state.apply(&event);
+        let worker = &state.workers[&WorkerId::from_slot(0)];
+        (state.present(), worker.name.clone(), worker.times_s.len())
     };
-    state.apply(&join("a"));
-    state.apply(&task(2, Some(1.0), TaskOutcome::Ignored));
-    state.apply(&RunEvent::Loss { time_s: 1.0, worker: second, why: "it left".into() });
-    assert_eq!(state.present(), 0);
-    state.apply(&join("a"));
-    assert_eq!((state.present(), state.workers[&second].times_s.len()), (1, 1), "the same one is back");
-    state.apply(&join("b"));
-    assert_eq!((state.workers[&second].name.as_str(), state.workers[&second].times_s.len()), ("b", 0));
+    apply(join(0.0, "a", ""));
+    apply(task(1, Some(1.0), TaskOutcome::Ignored));
+    assert_eq!(apply(loss(1.0)), (0, "a".into(), 1));
+    assert_eq!(apply(join(2.0, "a", "")), (1, "a".into(), 1), "the same one is back");
+    assert_eq!(apply(join(3.0, "b", "")), (1, "b".into(), 0));
 }
 
 /// A worker is present for two hours at a price of 3 per hour, and computes for one hour at 100 W; then another worker gets its number.
@@ -85,21 +88,13 @@ fn a_number_belongs_to_its_last_worker() {
 fn money_and_energy_add_up() {
     let price = WorkerPrice { price_per_hour: Some(3.0), watts: Some(100.0) };
     let mut state = RunState::new(Prices::from([("a".into(), price)]));
-    let worker = WorkerId::from_slot(0);
-    let join = |time_s, name: &str| RunEvent::Join {
-        time_s,
-        worker,
-        name: name.into(),
-        device: "cpu".into(),
-        machine: String::new(),
-    };
-    state.apply(&join(0.0, "a"));
-    state.apply(&task(1, Some(3600.0), TaskOutcome::Applied));
-    state.apply(&RunEvent::Loss { time_s: 7200.0, worker, why: "it left".into() });
+    for event in [join(0.0, "a", ""), task(1, Some(3600.0), TaskOutcome::Applied), loss(7200.0)] {
+        state.apply(&event);
+    }
     for expected in [(Some(6.0), Some(100.0)); 2] {
         let spent = state.spent();
         assert_eq!((spent.price, spent.energy_wh), expected);
-        state.apply(&join(7300.0, "other"));
+        state.apply(&join(7300.0, "other", ""));
     }
     assert_eq!(RunState::default().spent().price, None);
 }
@@ -107,57 +102,43 @@ fn money_and_energy_add_up() {
 #[test]
 fn the_log_is_bounded() {
     let mut state = RunState::default();
-    let worker = WorkerId::from_slot(0);
-    for at in 0..500_u32 {
-        state.apply(&RunEvent::Rest { time_s: f64::from(at), worker, rest_s: 1.0, strikes: 1 });
-    }
+    (0..500).for_each(|_| state.apply(&loss(1.0)));
     let mut read = 0;
     let (from, lines) = state.log.since(&mut read);
     assert_eq!((from, lines.len(), state.log.since(&mut read).1.len()), (300, 200, 0));
 }
 
-/// What a worker is excluded from stays on the list until the operator forgives its name, whatever becomes of its number.
 /// Joins say who is present. A wait is notable when the run begins, and after a loss.
 #[test]
 fn the_log_does_not_count_workers_that_join() {
     let mut state = RunState::default();
     let wait = |present| event(json!({"event": "wait", "time_s": 0.0, "present": present, "needed": 2}));
-    let join = |worker| {
-        event(json!({"event": "join", "time_s": 0.0, "worker": worker, "name": "", "device": "cpu", "machine": ""}))
-    };
-    let loss = event(json!({"event": "loss", "time_s": 1.0, "worker": 1, "why": "gone"}));
-    for event in [wait(0), join(1), wait(1), join(2), wait(2), loss, wait(1)] {
+    for event in [wait(0), join(0.0, "a", ""), wait(1), join(0.0, "b", ""), wait(2), loss(1.0), wait(1)] {
         state.apply(&event);
     }
     let kinds: Vec<_> = state.log.since(&mut 0).1.into_iter().map(|line| line.kind).collect();
     assert_eq!(kinds, [LogKind::Info, LogKind::Join, LogKind::Join, LogKind::Loss, LogKind::Info]);
 }
 
+/// What a worker is excluded from stays on the list until the operator forgives its name, whatever becomes of its number.
 #[test]
 fn exclusions_last_until_they_are_forgiven() {
     let mut state = RunState::default();
-    let worker = WorkerId::from_slot(0);
-    let join = |name: &str, machine: &str| RunEvent::Join {
-        time_s: 0.0,
-        worker,
-        name: name.into(),
-        device: "cpu".into(),
-        machine: machine.into(),
+    let kind = RefusalKind::WrongMeasurement;
+    for event in [
+        join(0.0, "rig", "10.0.0.1"),
+        event(json!({"event": "refusal", "time_s": 1.0, "worker": 1, "kind": kind, "reason": "", "count": 1})),
+        event(json!({"event": "rest", "time_s": 1.0, "worker": 1, "rest_s": 9.0, "strikes": 7})),
+        event(json!({"event": "expulsion", "time_s": 2.0, "worker": 1, "why": "it failed"})),
+        join(0.0, "rag", "10.0.0.2"),
+    ] {
+        state.apply(&event);
+    }
+    let mut forgive = |name: &str| {
+        state.apply(&RunEvent::Forgive { time_s: 3.0, name: name.into() });
+        let all = state.exclusions.iter();
+        all.map(|of| format!("{} on {} from {}", of.name, of.machine, of.from)).collect::<Vec<_>>()
     };
-    state.apply(&join("rig", "10.0.0.1"));
-    let (kind, reason) = (RefusalKind::WrongMeasurement, "it has 9 samples".to_owned());
-    state.apply(&RunEvent::Refusal { time_s: 1.0, worker, kind, reason, count: 1 });
-    state.apply(&RunEvent::Rest { time_s: 1.0, worker, rest_s: 9.0, strikes: 7 });
-    state.apply(&RunEvent::Expulsion { time_s: 2.0, worker, why: "it failed".into() });
-    state.apply(&join("rag", "10.0.0.2"));
-    let of = |state: &RunState| -> Vec<(String, String, ExcludedFrom)> {
-        let exclusions = state.exclusions.iter();
-        exclusions.map(|of| (of.name.clone(), of.machine.clone(), of.from)).collect()
-    };
-    let rig = |from| ("rig".to_owned(), "10.0.0.1".to_owned(), from);
-    assert_eq!(of(&state), [rig(ExcludedFrom::Evaluations), rig(ExcludedFrom::Run)]);
-    state.apply(&RunEvent::Forgive { time_s: 3.0, name: "rag".into() });
-    assert_eq!(of(&state).len(), 2, "another name");
-    state.apply(&RunEvent::Forgive { time_s: 3.0, name: "rig".into() });
-    assert!(state.exclusions.is_empty());
+    assert_eq!(forgive("rag"), ["rig on 10.0.0.1 from evaluations", "rig on 10.0.0.1 from run"], "another name");
+    assert!(forgive("rig").is_empty());
 }
