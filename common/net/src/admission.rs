@@ -14,8 +14,7 @@ use crate::warnings::origin;
 #[derive(Debug)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
-    /// The connections that nothing kept open when they arrived, in order of arrival. Those that have closed, or are kept open by now, are
-    /// skipped.
+    /// The connections that nothing kept open when they arrived, oldest first. Those that closed or are kept open by now are skipped.
     strangers: Mutex<VecDeque<Stranger>>,
 }
 

@@ -14,8 +14,7 @@ use crate::obstacle::Obstacle;
 use crate::security::{AuthorizedChannel, JoinToken, SecurityError, Trust, address_of, why_refused};
 use crate::warnings::Protocol;
 
-/// The address of a coordinator, and how a worker authenticates it: `http://head:7070` or `head:7070` without
-/// encryption, or a [`JoinToken`].
+/// The address of a coordinator, and how a worker authenticates it: a [`JoinToken`], or `[http://]HOST:PORT` without encryption.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     address: Authority,

@@ -55,6 +55,5 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_mins(1);
 /// a gradient fits in one packet. It is longer than a control stream waits for its Hello.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time that each step of a connection attempt may take before it counts as failed: TCP, TLS, and the first answer. Each takes one
-/// round trip.
+/// The time that each step of a connection attempt may take: TCP, TLS, and the first answer, which need one round trip each.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -52,8 +52,7 @@ impl Obstacle {
         Self { found, fix: fix.into() }
     }
 
-    /// Looks for what keeps a client from a server that it expects to speak this protocol, encrypted or not. Returns `None` if the server
-    /// speaks it.
+    /// Looks for what keeps a client from a server of this protocol, encrypted or not; `None` if the server speaks it.
     pub async fn find((host, port): (&str, u16), protocol: Protocol, is_encrypted: bool) -> Option<Self> {
         let at = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         match connected(host, port, &at, protocol).await {

@@ -108,8 +108,7 @@ impl Peer {
         KeepOpen { state: self.state.clone(), host: self.address.ip() }
     }
 
-    /// Closes the connection once nothing has kept it open for [`STRANGER_TIMEOUT`], counted from `since` at first.
-    /// Resolves when the connection is gone.
+    /// Closes the connection once nothing has kept it open for [`STRANGER_TIMEOUT`], at first from `since`. Resolves when it is gone.
     pub(crate) fn probation(&self, since: Instant) -> impl Future<Output = ()> + Send + use<> {
         let (address, warnings) = (self.address.ip(), self.warnings.clone());
         let (state, mut claims) = (Arc::downgrade(&self.state), self.state.claims.subscribe());

@@ -100,8 +100,7 @@ fn server(window_bytes: u32, stream_bytes: u32) -> Server {
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }
 
-/// Returns the number of open files that a coordinator of this many workers needs: their connections, as many again for
-/// workers that reconnect, and its own files.
+/// Returns the number of open files that a coordinator needs: the workers' connections, as many again to reconnect, and its own.
 pub fn files_for(workers: usize) -> u64 {
     (2 * CONNECTIONS_PER_WORKER * workers + OTHER_FILES) as u64
 }

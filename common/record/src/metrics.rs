@@ -13,9 +13,6 @@ const FIGURES: usize = 11;
 /// The column of the learning rate among these, which is not averaged.
 const LEARNING_RATE: usize = 9;
 
-/// The period in seconds from which longer ones are of no use: all times are within it.
-const LONGEST_PERIOD_S: f64 = MAX_TIME_S;
-
 /// Returns the line of a step or an evaluation; `None` for any other event.
 pub(crate) fn line(event: &RunEvent) -> Option<String> {
     match event {
@@ -98,7 +95,8 @@ pub(crate) fn thin(table: &str) -> String {
     let old: Vec<MetricsRow> = old.iter().filter_map(|row| MetricsRow::parse(row)).collect();
     let mut width_s = 60.0;
     let mut thinned = merged(&old, width_s);
-    while thinned.len() > most_bytes && width_s < LONGEST_PERIOD_S {
+    // A longer period than all times is of no use.
+    while thinned.len() > most_bytes && width_s < MAX_TIME_S {
         width_s *= 2.0;
         thinned = merged(&old, width_s);
     }

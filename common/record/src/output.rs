@@ -67,8 +67,7 @@ impl Output {
         self.file.sync_data().map_err(|cause| RecordError { path: self.path.clone(), cause: cause.into() })
     }
 
-    /// Replaces everything before byte `from` by `head`, completely or not at all. If the disk has no room for the new file, the old one is
-    /// continued.
+    /// Replaces everything before byte `from` by `head` or, if the disk has no room for the new file, nothing.
     fn replace_before(&mut self, from: u64, head: &[u8]) -> io::Result<()> {
         let rest_bytes = self.complete_bytes - from;
         self.file = replace(&self.path, |file| {

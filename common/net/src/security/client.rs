@@ -99,8 +99,7 @@ impl Service<Request<Body>> for AuthorizedChannel {
     }
 }
 
-/// Returns why one side does not trust the other, if that caused the error. Trying again does not help in this case,
-/// unlike after other errors.
+/// Returns why one side does not trust the other, if that caused the error: then, and only then, trying again does not help.
 pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return in_words(error);
@@ -119,8 +118,7 @@ pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
 /// The prefix of rustls's message about an alert from the other side.
 const ALERT: &str = "received fatal alert: ";
 
-/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them. The last one means
-/// that another authority signed it.
+/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them. The last means another authority.
 const CERTIFICATE_ALERTS: [&str; 9] = [
     "BadCertificate",
     "UnsupportedCertificate",

@@ -100,8 +100,7 @@ impl Credentials {
         read_secret(&self.secret_file(role))
     }
 
-    /// Returns the token that admits this role at an address, where the key has this pin. The token is also kept in a
-    /// file, whose path is returned, for workers that share the folder.
+    /// Returns the token that admits this role at an address with this key, and the file that has it for workers that share the folder.
     pub fn token(&self, role: Role, address: Authority, pin: KeyPin) -> Result<(JoinToken, PathBuf), SecurityError> {
         let token = JoinToken { address, pin, secret: self.secret(role)? };
         self.write(role.token_file(), &token.to_string())?;

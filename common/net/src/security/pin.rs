@@ -17,8 +17,7 @@ use super::KeyPin;
 )]
 struct OtherKey;
 
-/// Returns the TLS configuration for HTTP/1.1 with the peer that holds this key. Without a pin it accepts any peer,
-/// which must not be trusted then.
+/// Returns the TLS configuration for HTTP/1.1 with the peer that holds this key or, without a pin, any peer, which must not be trusted.
 pub fn http_client(pin: Option<KeyPin>) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&version::TLS13])

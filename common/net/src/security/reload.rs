@@ -13,8 +13,7 @@ use super::SecurityError;
 /// The time between two checks of the files, which take microseconds. A replaced secret takes effect before a user could type it elsewhere.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The content of files, which is read again when one of them is replaced. A separate thread checks them, since a file
-/// system may take any time to answer.
+/// The content of files, read again when one is replaced. A separate thread checks them, since a file system may take any time.
 pub(crate) struct Reloaded<T>(watch::Receiver<Arc<T>>);
 
 /// The version of a file. A replaced file has another number (the inode on Unix) or, if that was reused, another time.

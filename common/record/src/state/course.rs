@@ -6,8 +6,7 @@ use super::RunState;
 use super::curve::{Curve, Merge};
 use crate::event::RunEvent;
 
-/// A step, or the mean of several successive ones. Unknown numbers are NaN, which is null in JSON, where a point is an array of its
-/// fields in this order.
+/// A step, or the mean of several successive ones. In JSON it is an array of its fields in this order, and an unknown number, NaN, is null.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "[f64; 7]", from = "[Option<f64>; 7]")]
 pub struct StepPoint {

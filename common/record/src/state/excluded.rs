@@ -11,8 +11,7 @@ use crate::event::{RefusalKind, RunEvent};
 /// The largest number of exclusions that are kept: as many as a run may have workers.
 pub const MAX_EXCLUSIONS: usize = 16_384;
 
-/// Something that a worker may not do any more, or not for a while. It holds for a name on one machine, because every worker may use
-/// any name.
+/// Something that a name on one machine may not do any more, or not for a while. On another machine, any worker may use the name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {

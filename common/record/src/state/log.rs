@@ -74,8 +74,7 @@ impl Log {
         self.lines.push_back(line);
     }
 
-    /// Returns the lines that are new to a reader of the first `read` lines of the run, and the number of the first of them. Advances
-    /// `read`.
+    /// Returns the lines that are new to a reader of the first `read` lines, and the number of the first of them. Advances `read`.
     pub fn since(&self, read: &mut usize) -> (usize, Vec<LogLine>) {
         let from = (*read).max(self.dropped);
         *read = self.dropped + self.lines.len();

@@ -10,8 +10,7 @@ use super::curve::{Curve, SavedCurve};
 use crate::event::RunEvent;
 use crate::limits::{MAX_BUDGET, MAX_TIME_S};
 
-/// The number of times that are kept per worker, for tasks and for assignments: enough for a distribution, and affordable with
-/// thousands of workers.
+/// The number of times of each kind that are kept per worker: enough for a distribution, and affordable with thousands of workers.
 const TIMES_KEPT: usize = 4096;
 
 /// The number of them that a checkpoint holds, which is written every minute: enough for a mean, and 3 kB per worker.
