@@ -1,7 +1,9 @@
 //! The worker's side of a connection.
 
 use std::future::poll_fn;
+use std::time::{Duration, Instant};
 
+use ata_net::limits::ANSWER_TIMEOUT;
 use ata_net::{AuthorizedChannel, ConnectError, Endpoint};
 use ata_types::Iteration;
 use bytes::Bytes;
@@ -9,18 +11,33 @@ use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::StreamBody;
+use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::bulk::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
-use crate::limits::MESSAGE_BYTES;
-use crate::message::{GradientHeader, Receipt, SessionToken};
+use crate::limits::{MAX_PROBE_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, PROBE_TIMEOUT};
+use crate::message::{GradientHeader, ProbeSummary, Receipt, SessionToken};
 use crate::proto::coordinator_client::CoordinatorClient;
 use crate::proto::transfers_client::TransfersClient;
-use crate::proto::{GradientReceipt, ParametersRequest};
+use crate::proto::{GradientReceipt, ParametersRequest, ProbeAnswer, ProbeRequest, probe_answer::Kind};
 use crate::transfer::{CallBody, ParameterStream, ReceiveError, framed_gradient, prefixed};
+
+/// Time added to the coordinator's own timeouts, in case it does not answer at all.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// The result of a probe.
+#[derive(Clone, Debug)]
+pub struct ProbeResult {
+    /// The coordinator's answer.
+    pub summary: ProbeSummary,
+    /// Time from the first byte sent to the first byte of the answer: a round trip, and the transfer of the padding that was sent.
+    pub until_answer: Duration,
+    /// Time from the first byte of the answer to the last byte of its padding.
+    pub until_end: Duration,
+}
 
 /// Connects to the coordinator, or to another worker, without retrying.
 pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
@@ -37,8 +54,7 @@ impl Connection {
         CoordinatorClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
-    /// Returns the service for vectors, through generated code, for callers that build the parts themselves. It copies more than the
-    /// methods below.
+    /// Returns the service for vectors through generated code, for callers that build the parts themselves. It copies more.
     pub fn transfers(&self) -> TransfersClient<AuthorizedChannel> {
         TransfersClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
@@ -63,6 +79,39 @@ impl Connection {
     ) -> Result<Receipt, ReceiveError> {
         let answer = self.call(SUBMIT_GRADIENT, framed_gradient(header.into(), chunks)).await?;
         Ok(CallBody::new(answer).message::<GradientReceipt>().await?.into())
+    }
+
+    /// Sends `sent_bytes` and requests `asked_bytes` of padding, at most [`MAX_PROBE_BYTES`] of each.
+    pub async fn probe(&self, sent_bytes: u64, asked_bytes: u64) -> Result<ProbeResult, Status> {
+        let late = |_| Status::deadline_exceeded("the coordinator does not answer in time");
+        let began = Instant::now();
+        let call = async {
+            let mut answer =
+                self.coordinator().probe(tokio_stream::iter(requests(sent_bytes, asked_bytes))).await?.into_inner();
+            let first = answer.message().await?.and_then(|first| first.kind);
+            let Some(Kind::Summary(summary)) = first else {
+                return Err(Status::invalid_argument("the answer does not begin with a summary"));
+            };
+            Ok((ProbeSummary::try_from(summary)?, answer))
+        };
+        let (summary, mut answer) = timeout(ANSWER_TIMEOUT + MARGIN, call).await.map_err(late)??;
+        let until_answer = began.elapsed();
+        let padding = async {
+            let mut bytes = 0;
+            while bytes <= asked_bytes
+                && let Some(ProbeAnswer { kind: Some(Kind::Padding(padding)) }) = answer.message().await?
+            {
+                bytes += padding.len() as u64;
+            }
+            Ok::<_, Status>(bytes)
+        };
+        let bytes = timeout(PROBE_TIMEOUT + MARGIN, padding).await.map_err(late)??;
+        if (summary.padding_bytes, bytes) != (sent_bytes, asked_bytes) {
+            let (found, asked) = (summary.padding_bytes, asked_bytes);
+            let text = format!("{found} bytes of {sent_bytes} arrived there, and {bytes} of {asked} here");
+            return Err(Status::data_loss(text));
+        }
+        Ok(ProbeResult { summary, until_answer, until_end: began.elapsed().saturating_sub(until_answer) })
     }
 
     /// Sends a request of the service `Transfers`, and waits for the head of the answer.
@@ -90,4 +139,24 @@ impl Connection {
         }
         Ok(response.into_body())
     }
+}
+
+/// Returns the requests of a probe; at least one.
+fn requests(sent_bytes: u64, answer_bytes: u64) -> impl Iterator<Item = ProbeRequest> {
+    let padding = padding(PROBE_REQUEST_PADDING);
+    let piece = PROBE_REQUEST_PADDING as u64;
+    (0..sent_bytes.min(MAX_PROBE_BYTES).div_ceil(piece).max(1)).map(move |at| {
+        let length = (sent_bytes - at * piece).min(piece);
+        ProbeRequest { answer_bytes, padding: padding.slice(..length as usize) }
+    })
+}
+
+/// Returns bytes that a network cannot compress: the upper bits of a linear congruential generator (Knuth's MMIX).
+pub fn padding(bytes: usize) -> Bytes {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
 }

@@ -9,13 +9,12 @@
 //! - `transfer`: vectors and files in checked chunks
 //! - `bulk`: the calls that carry vectors
 //! - [`limits`]: every limit, with the reason for its value
-//! - `connection`: [`Connection`], the calls of a worker; `probe`: measures the link to a coordinator
+//! - `connection`: [`Connection`], the calls of a worker, and the measurement of its link to a coordinator
 
 mod bulk;
 mod connection;
 pub mod limits;
 mod message;
-mod probe;
 mod transfer;
 
 /// Code generated from `proto/ata/v1/coordinator.proto`, where it is documented.
@@ -25,7 +24,7 @@ pub mod proto {
 }
 
 pub use bulk::{Reader, TransferRouter, Transfers};
-pub use connection::{Connection, connect};
+pub use connection::{Connection, ProbeResult, connect, padding};
 pub use limits::duration;
 pub use message::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
@@ -33,7 +32,6 @@ pub use message::{
     Receipt, RunSpec, SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome,
     WireError, WorkerName, truncated, units_crc32c,
 };
-pub use probe::{ProbeResult, padding};
 pub use transfer::{
     FileReceiver, FramedSet, GradientUpload, ParameterPart, ParameterStream, ReceiveError, SetProducer, TransferError,
     chunk, gradient_parts,

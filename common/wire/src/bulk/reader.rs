@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ata_types::Iteration;
-
 use ata_net::Peer;
+use ata_types::Iteration;
 
 /// Tracks a download's progress. Clones track the same download; the default one never advances.
 #[derive(Clone, Debug, Default)]
@@ -42,11 +41,6 @@ impl Reader {
     /// Returns how many pieces the peer has taken, of all sets together.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
-    }
-
-    /// Closes the connection, which frees what the peer has not read.
-    pub fn close(&self) {
-        self.peer.close();
     }
 
     /// Records which set is being sent, if any.

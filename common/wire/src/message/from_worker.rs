@@ -67,8 +67,7 @@ pub enum FromWorker {
         /// The outcome; an error holds a human-readable reason.
         outcome: Result<(), String>,
     },
-    /// The worker has computed these leases, and keeps their gradients until they are collected. [`Self::progress`] makes messages within
-    /// the limits.
+    /// The worker has computed these leases, and keeps their gradients until they are collected. [`Self::progress`] keeps the limits.
     Progress(Vec<ComputedLease>),
     /// The worker has measured a batch of an evaluation.
     Measured(MeasuredBatch),

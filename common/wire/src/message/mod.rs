@@ -83,8 +83,7 @@ fn check_protocol(version: u32) -> Result<(), WireError> {
     if version == PROTOCOL { Ok(()) } else { Err(WireError::Protocol(version)) }
 }
 
-/// Removes from the front as many items as fit in one message: at most [`MAX_BATCH`] items and [`MAX_BATCH_ENTRIES`] entries. An item with
-/// more entries than that gets a message of its own.
+/// Removes from the front as many items as fit in one message, at most [`MAX_BATCH`] with [`MAX_BATCH_ENTRIES`] entries; at least one.
 fn first_batch<T>(items: &mut Vec<T>, entries: impl Fn(&T) -> usize) -> Vec<T> {
     let mut sum = 0;
     let fits = |item: &&T| {

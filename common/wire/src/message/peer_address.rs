@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use super::{WireError, invalid};
 use crate::limits::MAX_TEXT_BYTES;
-use ata_net::Endpoint;
-use ata_net::JoinToken;
+use ata_net::{Endpoint, JoinToken};
 
 /// The address at which other workers reach a worker.
 #[derive(Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::limits::MAX_CHUNK_BYTES;
 #[derive(Debug)]
 pub(super) struct ChunkReceiver {
     /// The number of chunks received so far.
-    received: u64,
+    pub(super) received: u64,
     /// The size of the current chunk, in bytes.
     bytes: usize,
     announced: u32,
@@ -24,10 +24,6 @@ impl ChunkReceiver {
     pub(super) fn new() -> Self {
         let crc32c = Digest::new(CrcAlgorithm::Crc32Iscsi);
         Self { received: 0, bytes: 0, announced: 0, crc32c, gathered: Vec::new() }
-    }
-
-    pub(super) fn received(&self) -> u64 {
-        self.received
     }
 
     pub(super) fn begin(&mut self, crc32c: u32, bytes: usize) -> Result<(), TransferError> {
@@ -86,7 +82,7 @@ mod tests {
                 assert_eq!(received, [data]);
             }
         }
-        assert_eq!(receiver.received(), 9);
+        assert_eq!(receiver.received, 9);
         receiver.begin(7, 32).unwrap();
         assert_eq!(receiver.push(ascending.into()), Err(TransferError::Checksum(9)));
     }

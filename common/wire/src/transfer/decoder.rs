@@ -8,8 +8,7 @@ use crate::limits::MESSAGE_BYTES;
 /// The number of bytes before each message of a gRPC call: a flag for compression, and the length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
-/// The maximum length of the beginning of a part that holds a chunk, up to the chunk's data: two lengths of at most five bytes, three
-/// tags, and the checksum.
+/// The maximum length of a part up to its chunk's data: two lengths of at most five bytes, three tags, and the checksum.
 pub(super) const CHUNK_HEAD_BYTES: usize = 3 + 2 * 5 + 4;
 
 /// The tag of a part's chunk: field 2 of wire type 2, which has a length.
@@ -41,8 +40,7 @@ impl Item {
     }
 }
 
-/// Decodes the bytes of a call. The data of chunks passes through without being gathered, so that memory is needed only for bytes that
-/// have arrived.
+/// Decodes the bytes of a call. The data of chunks is not gathered, so that memory is needed only for bytes that have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     /// The beginning of a message.

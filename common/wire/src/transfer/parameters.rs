@@ -46,7 +46,7 @@ impl ParameterStream {
             let item = self.incoming.next().await?;
             let item = item.ok_or_else(|| Status::unavailable("the coordinator sends no more parameters"))?;
             let part = BodyPart::of(item, parameter_part)?;
-            let at = self.stripe.first + self.chunks.received() * self.stripe.stride;
+            let at = self.stripe.first + self.chunks.received * self.stripe.stride;
             match part {
                 BodyPart::Header(header) if at >= self.announced => {
                     let header = SetHeader::try_from(header).map_err(Status::from)?;

@@ -17,8 +17,7 @@ use crate::proto::{ParameterPart, parameter_part::Kind};
 /// The pieces of a set's bytes, two for each chunk. Each is set once, in order.
 type Pieces = Arc<[OnceLock<[Bytes; 2]>]>;
 
-/// Produces the chunks of a set of parameters. If it is dropped before it has produced all of them, the calls that send the set end with
-/// UNAVAILABLE.
+/// Produces the chunks of a set of parameters. If it is dropped before the last, the calls that send the set end with UNAVAILABLE.
 #[derive(Debug)]
 pub struct SetProducer {
     header: SetHeader,

@@ -89,7 +89,7 @@ impl Drop for Download {
     fn drop(&mut self) {
         // A partly read version would stay in memory for as long as the peer keeps the connection open.
         if self.reader.reading().is_some() {
-            self.reader.close();
+            self.reader.peer().close();
         }
     }
 }
