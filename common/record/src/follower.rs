@@ -1,11 +1,8 @@
 //! Reads a journal while the coordinator writes it.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-
-use ata_types::Iteration;
 
 use crate::event::RunEvent;
 use crate::folder::JOURNAL_FILE;
@@ -25,45 +22,22 @@ pub enum PollStatus {
     Truncated,
 }
 
-/// Reads each event of a run once, as it is written, even if the coordinator restarts meanwhile.
+/// Reads each event of a run once, as it is written.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
     /// The position of the next event.
-    next: JournalPlace,
+    position: u64,
+    /// The number of lines before it.
+    lines: u64,
     /// The line before that position, by which a journal is recognised that was replaced by a shorter one and has grown since.
     last: Vec<u8>,
-    /// The positions at which the steps end, by iteration.
-    steps: BTreeMap<Iteration, JournalPlace>,
-    /// The length of the journal that a coordinator is about to truncate.
-    untruncated_bytes: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct JournalPlace {
-    bytes: u64,
-    lines: u64,
 }
 
 impl Follower {
     /// Creates a reader for the journal in a run's folder, which need not exist yet.
     pub fn new(folder: &Path) -> Self {
-        Self {
-            path: folder.join(JOURNAL_FILE),
-            next: JournalPlace::default(),
-            last: Vec::new(),
-            steps: BTreeMap::new(),
-            untruncated_bytes: None,
-        }
-    }
-
-    /// Expects a new coordinator to truncate the journal after the step of `iteration`, or to start over after iteration 0. The
-    /// journal had `bytes` bytes when the coordinator was started.
-    pub fn resume_after(&mut self, iteration: Iteration, bytes: u64) {
-        self.steps.split_off(&iteration.next());
-        self.next = self.steps.get(&iteration).copied().unwrap_or_default();
-        self.last.clear();
-        self.untruncated_bytes = (bytes > self.next.bytes).then_some(bytes);
+        Self { path: folder.join(JOURNAL_FILE), position: 0, lines: 0, last: Vec::new() }
     }
 
     /// Reads what was written since the last call, up to the most that is read at a time.
@@ -73,41 +47,30 @@ impl Follower {
             text => text.map_err(|cause| JournalError::Io(self.path.clone(), cause))?,
         };
         let Some(text) = text else { return Ok(PollStatus::Truncated) };
-        let start = self.next.bytes;
+        let start = self.position;
         for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
-            let number = self.next.lines + 1;
-            let event = match parse(line) {
+            self.lines += 1;
+            match parse(line) {
                 Err(Unreadable::Refused(reason)) => {
-                    return Err(JournalError::Line(self.path.clone(), number, reason));
+                    return Err(JournalError::Line(self.path.clone(), self.lines, reason));
                 }
-                event => event.ok(),
-            };
-            self.next = JournalPlace { bytes: self.next.bytes + line.len() as u64, lines: number };
-            line.clone_into(&mut self.last);
-            let Some(event) = event else { continue };
-            if let RunEvent::Step { iteration, .. } = event {
-                self.steps.insert(iteration, self.next);
+                event => event.into_iter().for_each(&mut on_event),
             }
-            on_event(event);
+            self.position += line.len() as u64;
+            line.clone_into(&mut self.last);
         }
         let is_full = text.len() as u64 == CHUNK_BYTES;
-        Ok(if is_full && self.next.bytes > start { PollStatus::More } else { PollStatus::UpToDate })
+        Ok(if is_full && self.position > start { PollStatus::More } else { PollStatus::UpToDate })
     }
 
     /// Reads the next bytes; `None` if the journal no longer holds what has been read of it.
-    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+    fn read(&self) -> io::Result<Option<Vec<u8>>> {
         let mut file = File::open(&self.path)?;
-        let bytes = file.metadata()?.len();
-        if self.untruncated_bytes == Some(bytes) {
-            // No process appends to it before it is truncated.
-            return Ok(Some(Vec::new()));
-        }
-        self.untruncated_bytes = None;
-        if bytes < self.next.bytes {
+        if file.metadata()?.len() < self.position {
             return Ok(None);
         }
         let mut last = vec![0; self.last.len()];
-        file.seek(SeekFrom::Start(self.next.bytes - last.len() as u64))?;
+        file.seek(SeekFrom::Start(self.position - last.len() as u64))?;
         file.read_exact(&mut last)?;
         if last != self.last {
             return Ok(None);
@@ -122,52 +85,29 @@ impl Follower {
 mod tests {
     use std::io::Write;
 
-    use serde_json::json;
-
     use super::*;
-    use crate::event::JOURNAL_VERSION;
-    use crate::event::tests::{run, step};
+    use crate::event::tests::step;
     use crate::journal::line;
-    use crate::resumption::resume_journal;
-    use crate::state::RunState;
 
     #[test]
-    fn events_are_read_once_over_resumptions() {
+    fn a_line_is_read_once_and_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let append = |bytes: &[u8]| {
             let mut file = File::options().append(true).create(true).open(folder.path().join(JOURNAL_FILE)).unwrap();
             file.write_all(bytes).unwrap();
         };
-        let bytes = || folder.path().join(JOURNAL_FILE).metadata().unwrap().len();
         let mut follower = Follower::new(folder.path());
-        let mut poll = |resumed: Option<u64>| {
-            if let Some(iteration) = resumed {
-                follower.resume_after(Iteration(iteration), bytes());
-            }
+        let mut poll = || {
             let mut events = Vec::new();
-            follower.poll(|event| events.push(event)).unwrap();
+            assert_eq!(follower.poll(|event| events.push(event)).unwrap(), PollStatus::UpToDate);
             events
         };
-        assert_eq!(poll(None), [], "there is no journal yet");
-        append(&[line(&step(1)), line(&step(2)), line(&step(3))].concat());
-        append(&line(&step(4))[..10]);
-        assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is complete");
-        let resume = json!({"event": "resume", "time_s": 2.0, "version": JOURNAL_VERSION, "epoch": 1, "iteration": 2,
-                            "policy": "uta", "iterations": 9});
-        let resume: RunEvent = serde_json::from_value(resume).unwrap();
-        // The second process takes the same step again, because the first one ended before it saved it.
-        for _ in 0..2 {
-            assert_eq!(poll(Some(2)), [], "what is about to be truncated is not new");
-            resume_journal(folder.path(), &run("run"), Iteration(2), &RunState::default()).unwrap();
-            assert_eq!(poll(None), []);
-            append(&[line(&resume), line(&step(3))].concat());
-            assert_eq!(poll(None), [resume.clone(), step(3)]);
-        }
-        append(&line(&step(4)));
-        assert_eq!(poll(None), [step(4)]);
-        assert_eq!(poll(Some(4)), []);
-        append(&line(&resume));
-        assert_eq!(poll(None), [resume], "nothing had to be truncated");
+        assert_eq!(poll(), [], "there is no journal yet");
+        append(&[line(&step(1)), line(&step(2)), line(&step(3))[..10].to_vec()].concat());
+        assert_eq!(poll(), [step(1), step(2)]);
+        append(&line(&step(3))[10..]);
+        assert_eq!(poll(), [step(3)]);
+        assert_eq!(poll(), []);
     }
 
     /// A journal whose older part was folded is another file, which may be longer than what was read of the former one.

@@ -1,18 +1,21 @@
 //! The progress of the disturbed run, read from its journal.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ata::Failure;
-use ata_record::{Follower, PollStatus, RunEvent};
+use ata_record::{Follower, JOURNAL_FILE, PollStatus, RunEvent};
 use ata_types::{TaskOutcome, WorkerId};
 
 /// The number of undisturbed iterations that the median time is taken over.
 const USUAL: usize = 31;
 
 pub(crate) struct RunProgress {
+    folder: PathBuf,
     follower: Follower,
+    /// The step that a new coordinator resumes after, and the length of the journal before it truncates or continues it.
+    resumption: Option<(u64, u64)>,
     pub(crate) step: u64,
     /// The last iteration of the newest checkpoint.
     pub(crate) saved: u64,
@@ -56,7 +59,9 @@ pub(crate) struct Delay {
 impl RunProgress {
     pub(crate) fn new(folder: &Path) -> Self {
         Self {
+            folder: folder.into(),
             follower: Follower::new(folder),
+            resumption: None,
             step: 0,
             saved: 0,
             tasks: 0,
@@ -69,11 +74,25 @@ impl RunProgress {
 
     /// Reads the events that were written since the last call.
     pub(crate) fn read(&mut self) -> Result<(), Failure> {
+        let journal = self.folder.join(JOURNAL_FILE).metadata();
+        if self.resumption.is_some_and(|(_, bytes)| journal.is_ok_and(|journal| journal.len() == bytes)) {
+            return Ok(());
+        }
         let mut events = Vec::new();
-        self.follower.poll(|event| events.push(event))?;
+        while self.follower.poll(|event| events.push(event))? == PollStatus::More {}
         let now = Instant::now();
         for event in &events {
-            self.apply(event, now);
+            let Some((after, _)) = self.resumption else {
+                self.apply(event, now);
+                continue;
+            };
+            // What stands before that step was read from the earlier coordinator.
+            let step = match event {
+                RunEvent::Run { .. } => Some(0),
+                RunEvent::Step { iteration, .. } | RunEvent::Folded { iteration, .. } => Some(iteration.number()),
+                _ => None,
+            };
+            self.resumption = self.resumption.filter(|_| step != Some(after));
         }
         Ok(())
     }
@@ -94,7 +113,8 @@ impl RunProgress {
 
     /// Must be called when a new coordinator resumes after `iteration`. `bytes` is the earlier length of the journal.
     pub(crate) fn resumed_after(&mut self, iteration: u64, bytes: u64) {
-        self.follower.resume_after(ata_types::Iteration(iteration), bytes);
+        self.follower = Follower::new(&self.folder);
+        self.resumption = Some((iteration, bytes));
         // Steps that are repeated are not new.
         self.forget_steps();
         self.present.clear();
