@@ -1,14 +1,15 @@
-//! Splits the body of a call into the parts of the protocol.
+//! Splits the body of a call into the parts of the protocol, and receives their chunks.
 
 use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest};
 use http_body_util::BodyExt;
 use prost::Message;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::ReceiveError;
-use super::chunk::ChunkReceiver;
-use super::decoder::{Decoder, Item};
+use super::framed::{Decoder, Item};
+use super::{ReceiveError, TransferError};
+use crate::limits::MAX_CHUNK_BYTES;
 use crate::proto::Chunk;
 
 #[derive(Debug)]
@@ -104,5 +105,100 @@ impl<H> BodyPart<H> {
             Self::Data(data) => data,
         };
         Ok(chunks.push(data)?)
+    }
+}
+
+/// Receives the chunks of a vector one after the other. Their data arrives in pieces of any size.
+#[derive(Debug)]
+pub(super) struct ChunkReceiver {
+    /// The number of chunks received so far.
+    pub(super) received: u64,
+    /// The size of the current chunk, in bytes.
+    bytes: usize,
+    announced: u32,
+    /// The checksum of the part of the chunk that has arrived.
+    crc32c: Digest,
+    /// The part of the chunk that has arrived, if it came in more than one piece.
+    gathered: Vec<u8>,
+}
+
+impl ChunkReceiver {
+    pub(super) fn new() -> Self {
+        let crc32c = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        Self { received: 0, bytes: 0, announced: 0, crc32c, gathered: Vec::new() }
+    }
+
+    pub(super) fn begin(&mut self, crc32c: u32, bytes: usize) -> Result<(), TransferError> {
+        if !(1..=MAX_CHUNK_BYTES).contains(&bytes) {
+            return Err(TransferError::Chunk(bytes));
+        }
+        (self.bytes, self.announced) = (bytes, crc32c);
+        self.crc32c.reset();
+        Ok(())
+    }
+
+    /// Takes a piece of the chunk's data. Returns the whole data with the last piece.
+    pub(super) fn push(&mut self, piece: Bytes) -> Result<Option<Bytes>, TransferError> {
+        self.crc32c.update(&piece);
+        let data = if piece.len() == self.bytes { piece } else { self.gather(&piece) };
+        if data.len() < self.bytes {
+            return Ok(None);
+        }
+        if self.crc32c.finalize() != u64::from(self.announced) {
+            return Err(TransferError::Checksum(self.received));
+        }
+        self.received += 1;
+        Ok(Some(data))
+    }
+
+    /// Adds a piece to the gathered ones. Returns all of them once the chunk is complete.
+    fn gather(&mut self, piece: &[u8]) -> Bytes {
+        let length = self.gathered.len() + piece.len();
+        if length > self.gathered.capacity() {
+            // An announcement alone must not reserve memory, and a chunk takes no more than its size.
+            let capacity = (2 * length).min(self.bytes);
+            self.gathered.reserve_exact(capacity - self.gathered.len());
+        }
+        self.gathered.extend_from_slice(piece);
+        if length == self.bytes { std::mem::take(&mut self.gathered).into() } else { Bytes::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the vectors of RFC 3720, with chunks in one piece and in several.
+    #[test]
+    fn checksums_are_those_of_the_standard() {
+        let ascending: Vec<u8> = (0..32).collect();
+        let mut receiver = ChunkReceiver::new();
+        for (data, crc32c) in [(&[0; 32][..], 0x8a91_36aa), (&[0xff; 32], 0x62a8_ab43), (&ascending, 0x46dd_794e)] {
+            assert_eq!(crc_fast::crc32_iscsi(data), crc32c);
+            for piece in [1, 20, 32] {
+                receiver.begin(crc32c, data.len()).unwrap();
+                let received: Vec<Bytes> = data
+                    .chunks(piece)
+                    .filter_map(|piece| receiver.push(Bytes::copy_from_slice(piece)).unwrap())
+                    .collect();
+                assert_eq!(received, [data]);
+            }
+        }
+        assert_eq!(receiver.received, 9);
+        receiver.begin(7, 32).unwrap();
+        assert_eq!(receiver.push(ascending.into()), Err(TransferError::Checksum(9)));
+    }
+
+    #[test]
+    fn a_chunk_takes_no_more_memory_than_it_has_bytes() {
+        let data = Bytes::from(vec![7; MAX_CHUNK_BYTES]);
+        let mut receiver = ChunkReceiver::new();
+        receiver.begin(crc_fast::crc32_iscsi(&data), data.len()).unwrap();
+        for piece in data.chunks(1000) {
+            receiver.push(data.slice_ref(piece)).unwrap();
+            assert!(receiver.gathered.capacity() <= data.len());
+        }
+        receiver.begin(crc_fast::crc32_iscsi(&data), data.len()).unwrap();
+        assert_eq!(receiver.push(data.clone()).unwrap().unwrap().as_ptr(), data.as_ptr(), "one piece is not copied");
     }
 }

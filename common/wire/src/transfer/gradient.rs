@@ -7,9 +7,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tonic::body::Body;
 
 use super::ReceiveError;
-use super::body::{BodyPart, CallBody, decode};
-use super::chunk::ChunkReceiver;
-use super::decoder::Item;
+use super::body::{BodyPart, CallBody, ChunkReceiver, decode};
+use super::framed::Item;
 use crate::limits::{CHUNK_TIMEOUT, HEADER_TIMEOUT};
 use crate::proto::{self, GradientPart, gradient_part::Kind};
 use ata_net::{CountedUpload, Peer};

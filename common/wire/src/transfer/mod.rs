@@ -6,14 +6,12 @@
 //! # Layout
 //! - here: the errors of a transfer
 //! - `file`: files, which go through generated code
-//! - `framed`: messages, chunks and gradients as the bytes of a call
+//! - `framed`: messages, chunks and gradients as the bytes of a call, and back
 //! - `set`: a set of parameters, which is sent while it is produced
-//! - `decoder`: decodes the bytes of a call; `body`: the body of a call; `chunk`: receives chunks
+//! - `body`: the body of a call, and how its chunks are received
 //! - `parameters`, `gradient`: receive parameters and gradients from the body of a call
 
 mod body;
-mod chunk;
-mod decoder;
 mod file;
 mod framed;
 mod gradient;

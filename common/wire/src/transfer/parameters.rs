@@ -5,8 +5,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::ReceiveError;
-use super::body::{BodyPart, CallBody, decode};
-use super::chunk::ChunkReceiver;
+use super::body::{BodyPart, CallBody, ChunkReceiver, decode};
 use crate::message::{SetHeader, Stripe};
 use crate::proto::{self, parameter_part::Kind};
 
