@@ -3,7 +3,7 @@
 //! # Layout
 //! - here: [`RunState`], made from a run's events
 //! - `allocation`: [`Allocation`], that of the current iteration
-//! - `worker`: [`WorkerState`]; `excluded`: what workers are excluded from; `spending`: the cost of workers
+//! - `worker`: [`WorkerState`], and the cost of workers; `excluded`: what workers are excluded from
 //! - `links`: [`LinkFigures`], the time that vectors take
 //! - `course`: curves of steps and evaluations with a bounded number of points (`curve`); `heat`: tasks by worker over time
 //! - `saved`: the state in checkpoints and in [`RunEvent::Folded`]
@@ -18,7 +18,6 @@ mod links;
 mod log;
 mod phase;
 mod saved;
-mod spending;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -38,8 +37,7 @@ pub use heat::{HeatColumn, HeatMap};
 pub use links::LinkFigures;
 pub use log::{Log, LogKind, LogLine};
 pub use phase::RunPhase;
-pub use spending::{Prices, Spending, WorkerPrice};
-pub use worker::{Usage, WorkerState};
+pub use worker::{Prices, Spending, Usage, WorkerPrice, WorkerState};
 
 /// The state of a run so far. Its size is bounded by the workers and the budget.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
