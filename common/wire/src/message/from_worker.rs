@@ -110,14 +110,11 @@ impl From<FromWorker> for proto::WorkerMessage {
     fn from(message: FromWorker) -> Self {
         use proto::worker_message::Kind;
         let kind = match message {
-            FromWorker::Hello(hello) => Kind::Hello(proto::Hello {
-                protocol: PROTOCOL,
-                name: hello.name.0,
-                instance: hello.instance,
-                number: hello.number.map_or(0, WorkerId::number),
-                device: truncated(hello.device),
-                version: truncated(hello.version),
-            }),
+            FromWorker::Hello(Hello { name, instance, number, device, version }) => {
+                let number = number.map_or(0, WorkerId::number);
+                let (device, version) = (truncated(device), truncated(version));
+                Kind::Hello(proto::Hello { protocol: PROTOCOL, name: name.0, instance, number, device, version })
+            }
             FromWorker::Ready { fuses, peer_address } => {
                 let peer_address = peer_address.map(|address| address.to_wire()).unwrap_or_default();
                 Kind::Ready(proto::Ready { fuses, peer_address })
@@ -156,15 +153,11 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
     fn try_from(message: proto::WorkerMessage) -> Result<Self, WireError> {
         use proto::worker_message::Kind;
         Ok(match message.kind.ok_or_else(|| missing("worker message"))? {
-            Kind::Hello(hello) => {
-                check_protocol(hello.protocol)?;
-                Self::Hello(Hello {
-                    name: hello.name.parse()?,
-                    instance: hello.instance,
-                    number: WorkerId::new(hello.number),
-                    device: truncated(hello.device),
-                    version: truncated(hello.version),
-                })
+            Kind::Hello(proto::Hello { protocol, name, instance, number, device, version }) => {
+                check_protocol(protocol)?;
+                let (name, number) = (name.parse()?, WorkerId::new(number));
+                let (device, version) = (truncated(device), truncated(version));
+                Self::Hello(Hello { name, instance, number, device, version })
             }
             Kind::Ready(proto::Ready { fuses, peer_address }) => {
                 let peer_address =

@@ -36,15 +36,11 @@ impl GradientHeader {
 
 impl From<GradientHeader> for proto::GradientHeader {
     fn from(header: GradientHeader) -> Self {
-        Self {
-            session: header.session.to_wire(),
-            vector: header.vector.0,
-            maxima: header.maxima.into_iter().flat_map(f32::to_le_bytes).collect(),
-            units: header.units.into_iter().map(i32::from).collect(),
-            units_crc32c: header.units_crc32c,
-            saturated: header.saturated,
-            vanished: header.vanished,
-        }
+        let GradientHeader { session, vector, maxima, units, units_crc32c, saturated, vanished } = header;
+        let (session, vector) = (session.to_wire(), vector.0);
+        let maxima = maxima.into_iter().flat_map(f32::to_le_bytes).collect();
+        let units = units.into_iter().map(i32::from).collect();
+        Self { session, vector, maxima, units, units_crc32c, saturated, vanished }
     }
 }
 
@@ -52,17 +48,12 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
     type Error = WireError;
 
     fn try_from(header: proto::GradientHeader) -> Result<Self, WireError> {
-        let (maxima, units) = (maxima_of(&header.maxima)?, units_of(header.units)?);
+        let proto::GradientHeader { session, vector, maxima, units, units_crc32c, saturated, vanished } = header;
+        let (maxima, units) = (maxima_of(&maxima)?, units_of(units)?);
         as_many("number of units", units.len(), maxima.len(), "one for each maximum")?;
-        Ok(Self {
-            session: SessionToken::from_wire(&header.session)?,
-            vector: VectorId(in_range("vector", header.vector, u64::MAX)?),
-            maxima,
-            units,
-            units_crc32c: header.units_crc32c,
-            saturated: header.saturated,
-            vanished: header.vanished,
-        })
+        let session = SessionToken::from_wire(&session)?;
+        let vector = VectorId(in_range("vector", vector, u64::MAX)?);
+        Ok(Self { session, vector, maxima, units, units_crc32c, saturated, vanished })
     }
 }
 
@@ -154,13 +145,10 @@ impl Stripe {
 
 impl From<SetHeader> for proto::SetHeader {
     fn from(header: SetHeader) -> Self {
-        Self {
-            iteration: header.iteration.number(),
-            base: header.base.map_or(0, Iteration::number),
-            chunks: header.chunks,
-            stride: header.stripe.map_or(0, |stripe| stripe.stride as u32),
-            first_chunk: header.stripe.map_or(0, |stripe| stripe.first as u32),
-        }
+        let SetHeader { iteration, base, chunks, stripe } = header;
+        let (iteration, base) = (iteration.number(), base.map_or(0, Iteration::number));
+        let (stride, first_chunk) = stripe.map_or((0, 0), |stripe| (stripe.stride as u32, stripe.first as u32));
+        Self { iteration, base, chunks, stride, first_chunk }
     }
 }
 

@@ -28,13 +28,10 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
     type Error = WireError;
 
     fn try_from(summary: proto::ProbeSummary) -> Result<Self, WireError> {
-        check_protocol(summary.protocol)?;
-        Ok(Self {
-            version: truncated(summary.version),
-            run_id: truncated(summary.run_id),
-            run: RunSpec::from_wire(summary.run)?,
-            padding_bytes: at_most("padding_bytes", summary.padding_bytes, MAX_PROBE_BYTES)?,
-        })
+        let proto::ProbeSummary { protocol, version, run_id, run, padding_bytes } = summary;
+        check_protocol(protocol)?;
+        let (version, run_id, run) = (truncated(version), truncated(run_id), RunSpec::from_wire(run)?);
+        Ok(Self { version, run_id, run, padding_bytes: at_most("padding_bytes", padding_bytes, MAX_PROBE_BYTES)? })
     }
 }
 

@@ -128,11 +128,10 @@ impl DataSpec {
     fn into_wire(self) -> proto::DataSpec {
         let kind = match self {
             Self::Generated { seed } => Kind::Generated(proto::GeneratedData { seed }),
-            Self::File { sha256, bytes, shards_url } => Kind::File(proto::FileData {
-                sha256: Bytes::copy_from_slice(&sha256),
-                bytes,
-                shards_url: shards_url.unwrap_or_default(),
-            }),
+            Self::File { sha256, bytes, shards_url } => {
+                let (sha256, shards_url) = (Bytes::copy_from_slice(&sha256), shards_url.unwrap_or_default());
+                Kind::File(proto::FileData { sha256, bytes, shards_url })
+            }
         };
         proto::DataSpec { kind: Some(kind) }
     }

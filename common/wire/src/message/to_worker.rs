@@ -208,18 +208,14 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
 
 impl Welcome {
     fn from_wire(welcome: proto::Welcome) -> Result<Self, WireError> {
-        Ok(Self {
-            session: SessionToken::from_wire(&welcome.session)?,
-            worker: WorkerId::new(welcome.number).ok_or_else(|| invalid("number", 0, "1 to 4294967295"))?,
-            run_id: truncated(welcome.run_id),
-            heartbeat_interval_ms: in_range("heartbeat_interval_ms", welcome.heartbeat_interval_ms, u32::MAX)?,
-            idle_heartbeat_interval_ms: in_range(
-                "idle_heartbeat_interval_ms",
-                welcome.idle_heartbeat_interval_ms,
-                u32::MAX,
-            )?,
-            run: RunSpec::from_wire(welcome.run)?,
-        })
+        let proto::Welcome { session, number, run_id, heartbeat_interval_ms, idle_heartbeat_interval_ms, run } =
+            welcome;
+        let session = SessionToken::from_wire(&session)?;
+        let worker = WorkerId::new(number).ok_or_else(|| invalid("number", 0, "1 to 4294967295"))?;
+        in_range("heartbeat_interval_ms", heartbeat_interval_ms, u32::MAX)?;
+        in_range("idle_heartbeat_interval_ms", idle_heartbeat_interval_ms, u32::MAX)?;
+        let (run_id, run) = (truncated(run_id), RunSpec::from_wire(run)?);
+        Ok(Self { session, worker, run_id, heartbeat_interval_ms, idle_heartbeat_interval_ms, run })
     }
 }
 
