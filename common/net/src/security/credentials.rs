@@ -56,10 +56,7 @@ impl Credentials {
         let this = Self { folder: folder.to_owned() };
         make_folder(folder).map_err(|cause| SecurityError::Write(folder.into(), cause))?;
         let _lock = this.lock()?;
-        let names = [KEY, CERTIFICATE, Role::Worker.file(), Role::Status.file()];
-        for path in names.map(|name| folder.join(name)).iter().filter(|path| path.exists()) {
-            check_private(path)?;
-        }
+        this.files().iter().filter(|path| path.exists()).try_for_each(|path| check_private(path))?;
         if !this.path(KEY).exists() || !this.path(CERTIFICATE).exists() {
             this.make_key()?;
         }
@@ -78,11 +75,12 @@ impl Credentials {
         if !this.path(KEY).exists() {
             return Ok(None);
         }
-        [KEY, CERTIFICATE, Role::Worker.file(), Role::Status.file()]
-            .map(|name| this.path(name))
-            .iter()
-            .try_for_each(|path| check_private(path))?;
+        this.files().iter().try_for_each(|path| check_private(path))?;
         Ok(Some(this))
+    }
+
+    fn files(&self) -> [PathBuf; 4] {
+        [KEY, CERTIFICATE, Role::Worker.file(), Role::Status.file()].map(|name| self.path(name))
     }
 
     /// Returns the paths of the certificate and its key.
@@ -90,8 +88,7 @@ impl Credentials {
         TlsFiles { certificate: self.path(CERTIFICATE), key: self.path(KEY), client_ca: None }
     }
 
-    /// Returns the path of the file with the secret of a role.
-    pub fn secret_file(&self, role: Role) -> PathBuf {
+    pub(super) fn secret_file(&self, role: Role) -> PathBuf {
         self.path(role.file())
     }
 
