@@ -71,11 +71,11 @@ impl Observers {
             let board = TensorBoard::create(&place)
                 .map_err(|cause| Failure::disk(format!("cannot write to {}: {cause}", place.display())))?;
             failed = board.failed();
-            listeners.add(board);
+            listeners.push(Box::new(board));
         }
         let server = dashboard.map(|Dashboard { listener, access }| {
             let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-            listeners.add(metrics.clone());
+            listeners.push(Box::new(metrics.clone()));
             let source = DashboardSource { state, folder: folder.into(), costs: Arc::new(counterfactual::other_costs) };
             let app = App { runs: vec![source], metrics: Some(metrics) };
             let (stop, stopped) = oneshot::channel();

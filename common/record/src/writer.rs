@@ -35,19 +35,7 @@ pub trait Listener: Send {
 }
 
 /// The listeners of a run.
-#[derive(Default)]
-pub struct Listeners(Vec<Box<dyn Listener>>);
-
-impl Listeners {
-    /// Adds a listener.
-    pub fn add(&mut self, listener: impl Listener + 'static) {
-        self.0.push(Box::new(listener));
-    }
-
-    pub(crate) fn on_event(&mut self, event: &RunEvent) {
-        self.0.iter_mut().for_each(|listener| listener.on_event(event));
-    }
-}
+pub type Listeners = Vec<Box<dyn Listener>>;
 
 /// What happened in a run before its record is written.
 #[derive(Default)]
@@ -201,7 +189,7 @@ impl Formatter {
     }
 
     fn add(&mut self, event: RunEvent, block: &mut Block) {
-        self.listeners.on_event(&event);
+        self.listeners.iter_mut().for_each(|listener| listener.on_event(&event));
         block.add(&event);
         let is_step = self.past.add(event);
         if is_step && !self.is_full && self.unfolded_bytes + block.journal.len() as u64 >= FOLD_BYTES {

@@ -41,7 +41,7 @@ impl Publisher {
         let watched = state.subscribe();
         state.send_replace(past.clone());
         let mut listeners = std::mem::take(&mut run.listeners);
-        listeners.add(StateFold(state));
+        listeners.push(Box::new(StateFold(state)));
         let history = PastEvents { state: past, is_full: run.keeps_all_events, is_resumed };
         Ok(Self { writer: Writer::open(&run.folder, history, listeners, failed)?, state: watched })
     }

@@ -73,12 +73,6 @@ fn a_torn_last_line_is_reported() {
     }
 }
 
-#[test]
-fn a_file_without_any_event_is_refused() {
-    let error = read("not a journal\nat all\n").unwrap_err();
-    assert!(error.contains("line 1: expected"), "{error}");
-}
-
 /// Lines that no release writes are left out and counted.
 #[test]
 fn damaged_lines_are_left_out() {
@@ -128,7 +122,9 @@ fn impossible_values_are_refused_with_their_line() {
 }
 
 #[test]
-fn a_missing_journal_is_named() {
+fn what_is_no_journal_is_refused_by_name() {
+    let error = read("not a journal\nat all\n").unwrap_err();
+    assert!(error.contains("line 1: expected"), "{error}");
     let error = read_journal(Path::new("nowhere"), drop).unwrap_err().to_string();
     assert!(error.contains("nowhere") && error.contains("events.jsonl"), "{error}");
 }
