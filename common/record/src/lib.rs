@@ -8,7 +8,7 @@
 //! - `journal`: writing and reading the journal's lines; `follower`: reading them as they are written
 //! - `metrics`: one line of `metrics.csv` per iteration, and one per minute for old ones
 //! - `writer`: [`Writer`], which writes both, and calls each [`Listener`]; `output`: their files, whose size is bounded
-//! - `resumption`: truncating both to a checkpoint; `place`: finding it in them
+//! - `resumption`: truncating both to a checkpoint
 //! - `limits`: the largest numbers
 //! - `labels`: [`Labels`], a run's name and tags
 //! - `state`: [`RunState`], the bounded state that the events add up to; a process folds its events only here
@@ -23,7 +23,6 @@ mod limits;
 mod lock;
 mod metrics;
 mod output;
-mod place;
 mod resumption;
 mod state;
 mod writer;

@@ -7,15 +7,13 @@
 //! # Layout
 //! - `token`: [`Secret`], [`KeyPin`], [`JoinToken`]: the credentials of peers, and their text form
 //! - [`Credentials`]: the coordinator's key and secrets in a folder
-//! - `server_tls`: TLS at the coordinator; `reload`: files that may be replaced while the program runs
+//! - `server_tls`: TLS at the coordinator, and checks of certificates and keys; `reload`: files that may be replaced while the program runs
 //! - `access`: [`Security`], the coordinator's demands, and the check of every request
 //! - `client`: [`Trust`], the worker's demands and credentials, and trust in a key
-//! - `inspect`: checks of certificates and keys without using them
 
 mod access;
 mod client;
 mod credentials;
-mod inspect;
 mod reload;
 mod server_tls;
 mod token;
@@ -24,9 +22,8 @@ pub(crate) use access::Guard;
 pub use access::{Secrets, Security};
 pub use client::{AuthorizedChannel, Trust, http_client, why_refused};
 pub use credentials::{Credentials, Role};
-pub use inspect::{Validity, check_key, validity};
 pub(crate) use server_tls::names_of;
-pub use server_tls::{ServerTls, TlsFiles};
+pub use server_tls::{ServerTls, TlsFiles, Validity, check_key, validity};
 pub(crate) use token::address_of;
 pub use token::{JoinToken, KeyPin, Secret};
 

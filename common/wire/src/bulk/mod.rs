@@ -1,9 +1,8 @@
 //! The coordinator's side of the service `Transfers`, without generated code: bytes go from buffers to HTTP/2 frames and back.
 
 mod parameter_body;
-mod reader;
 
-pub use reader::Reader;
+pub use parameter_body::Reader;
 
 use std::convert::Infallible;
 use std::future::Future;

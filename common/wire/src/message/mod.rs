@@ -4,8 +4,7 @@
 //! - here: names, tokens, [`WireError`], checks of fields, and the division of lists that are too long for one message
 //! - `from_worker`, `to_worker`: messages on the control stream
 //! - `reports`: what a worker reports: computed leases, measured batches, exchanges with other workers
-//! - `inner_steps`: the optimizer of local steps
-//! - `run`: everything a worker must know about the run
+//! - `run`: everything a worker must know about the run, down to the optimizer of local steps
 //! - `vector_request`: requests for vectors, and the workers of an exchange in shards
 //! - `headers`: the headers of vectors and of sets of parameters
 //! - `peer_address`: the address at which other workers reach a worker
@@ -13,7 +12,6 @@
 
 mod from_worker;
 mod headers;
-mod inner_steps;
 mod peer_address;
 mod probe;
 mod reports;
