@@ -39,7 +39,7 @@ impl Probes {
         }
         let (open, closed) = oneshot::channel::<()>();
         tokio::spawn(close_late(peer, closed));
-        let summary = ProbeSummary { padding_bytes: intake.padding_bytes(), ..self.summary.clone() };
+        let summary = ProbeSummary { padding_bytes: intake.padding_bytes, ..self.summary.clone() };
         let summary = Kind::Summary(summary.into());
         let (mut left, padding) = (intake.answer_bytes(), self.padding.clone());
         let rest = std::iter::from_fn(move || {

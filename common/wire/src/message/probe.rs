@@ -39,7 +39,7 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
 #[derive(Debug, Default)]
 pub struct ProbeIntake {
     /// Bytes of padding that arrived.
-    padding: u64,
+    pub padding_bytes: u64,
     /// Bytes of padding, with each request counted as at least [`LEAST_PROBE_REQUEST`] bytes.
     counted: u64,
     /// Bytes of padding that the first request asks for.
@@ -54,17 +54,12 @@ impl ProbeIntake {
             let expected = format!("{PROBE_REQUEST_PADDING} bytes at most in a request");
             return Err(invalid("padding", format!("{} bytes", request.padding.len()), expected));
         }
-        self.padding += request.padding.len() as u64;
+        self.padding_bytes += request.padding.len() as u64;
         self.counted += request.padding.len().max(LEAST_PROBE_REQUEST) as u64;
         if self.counted > MAX_PROBE_BYTES + LEAST_PROBE_REQUEST as u64 {
             return Err(invalid("padding", "more", format!("{MAX_PROBE_BYTES} bytes at most")));
         }
         Ok(())
-    }
-
-    /// Returns the bytes of padding that arrived.
-    pub fn padding_bytes(&self) -> u64 {
-        self.padding
     }
 
     /// Returns the bytes of padding to send in the answer.

@@ -419,7 +419,7 @@ fn a_probe_carries_no_more_than_the_contract_says() {
     let mut intake = ProbeIntake::default();
     intake.take(&request(5, 0)).unwrap();
     intake.take(&request(MAX_PROBE_BYTES + 1, 10)).unwrap();
-    assert_eq!((intake.answer_bytes(), intake.padding_bytes()), (5, 10), "the first one says what is to be answered");
+    assert_eq!((intake.answer_bytes(), intake.padding_bytes), (5, 10), "the first one says what is to be answered");
     check_refusal(ProbeIntake::default().take(&request(MAX_PROBE_BYTES + 1, 0)), "answer_bytes is ");
     check_refusal(ProbeIntake::default().take(&request(0, PROBE_REQUEST_PADDING + 1)), "padding is 4001 bytes");
     for (padding, at_most) in [(PROBE_REQUEST_PADDING, 4196), (0, 16_386)] {
