@@ -84,19 +84,11 @@ impl JournalLine {
     pub(crate) fn is_torn(&self) -> bool {
         self.text.last() != Some(&b'\n') && (self.text.len() as u64) < MAX_LINE_BYTES
     }
-
-    pub(crate) fn event(&self) -> Result<RunEvent, Unreadable> {
-        parse(&self.text)
-    }
 }
 
 impl Lines {
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Self::open_at(path, 0)
-    }
-
     /// Begins with the line at byte `start`, which gets the number 1.
-    pub(crate) fn open_at(path: &Path, start: u64) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, start: u64) -> io::Result<Self> {
         let mut file = File::open(path)?;
         file.seek(SeekFrom::Start(start))?;
         let line = JournalLine { bytes: start..start, ..JournalLine::default() };
@@ -127,10 +119,10 @@ impl Lines {
 pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<Option<Gap>, JournalError> {
     let path: PathBuf = if path.is_dir() { path.join(JOURNAL_FILE) } else { path.into() };
     let io = |cause| JournalError::Io(path.clone(), cause);
-    let mut lines = Lines::open(&path).map_err(io)?;
+    let mut lines = Lines::open(&path, 0).map_err(io)?;
     let (mut gap, mut reason, mut is_read): (Option<Gap>, _, _) = (None, String::new(), false);
     while let Some(line) = lines.next().map_err(io)? {
-        match line.event() {
+        match parse(&line.text) {
             Ok(event) => {
                 is_read = true;
                 on_event(event);

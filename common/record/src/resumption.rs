@@ -33,12 +33,12 @@ pub fn steps_after(folder: &Path, iteration: Iteration) -> Result<u64, JournalEr
 pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
     let path = folder.join(JOURNAL_FILE);
     let io = |cause| JournalError::Io(path.clone(), cause);
-    let mut lines = match Lines::open(&path) {
+    let mut lines = match Lines::open(&path, 0) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         lines => lines.map_err(io)?,
     };
     // The run's first event is on the first line, unless that line was lost.
-    match lines.next().map_err(io)?.map(|line| (line.number, line.event())) {
+    match lines.next().map_err(io)?.map(|line| (line.number, parse(&line.text))) {
         Some((_, Ok(RunEvent::Run { run_id: found, .. }))) if found != run_id => {
             Err(JournalError::OtherRun { path, found, expected: run_id.into() })
         }
@@ -88,9 +88,9 @@ fn cut_metrics(folder: &Path, iteration: Iteration) -> Result<(), JournalError> 
         return truncate(&path, place.end, &[]).map_err(io);
     }
     let mut table = metrics::HEADER.to_owned();
-    let mut lines = Lines::open(&folder.join(JOURNAL_FILE)).map_err(io)?;
+    let mut lines = Lines::open(&folder.join(JOURNAL_FILE), 0).map_err(io)?;
     while let Some(line) = lines.next().map_err(io)? {
-        table.extend(line.event().ok().and_then(|event| metrics::line(&event)));
+        table.extend(parse(&line.text).ok().and_then(|event| metrics::line(&event)));
     }
     write_atomically(&path, table.as_bytes()).map_err(io)
 }
@@ -171,7 +171,7 @@ impl StepPlace {
                 _ => high = middle,
             }
         }
-        let mut lines = Lines::open_at(path, low.end)?;
+        let mut lines = Lines::open(path, low.end)?;
         let mut whole = low.end;
         while let Some(line) = lines.next()? {
             if line.is_torn() {
@@ -194,7 +194,7 @@ impl StepPlace {
 
 /// Returns the first line that ends an iteration after the line at `start`, which may begin before.
 fn next_mark(path: &Path, start: u64, of: fn(&[u8]) -> Option<Iteration>) -> io::Result<Option<StepPlace>> {
-    let mut lines = Lines::open_at(path, start)?;
+    let mut lines = Lines::open(path, start)?;
     lines.next()?;
     while let Some(line) = lines.next()? {
         if let Some(last) = of(&line.text).filter(|_| !line.is_torn()) {

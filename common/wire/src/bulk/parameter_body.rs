@@ -54,17 +54,8 @@ impl Reader {
     }
 
     /// Records which set is being sent, if any.
-    pub(super) fn sends(&self, iteration: Option<Iteration>) {
+    fn sends(&self, iteration: Option<Iteration>) {
         self.iteration.store(iteration.map_or(0, Iteration::number), Ordering::Relaxed);
-    }
-
-    /// Records whether the next piece of the set has not been produced yet.
-    pub(super) fn waits(&self, waits: bool) {
-        self.waits.store(waits, Ordering::Relaxed);
-    }
-
-    pub(super) fn takes_a_piece(&self) {
-        self.taken.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -100,14 +91,14 @@ impl<S: Stream<Item = FramedSet>> http_body::Body for ParameterBody<S> {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.reader.takes_a_piece();
+        self.reader.taken.fetch_add(1, Ordering::Relaxed);
         loop {
             let Self { coming, current, reader } = &mut *self;
             if let Some(set) = current {
-                reader.waits(true);
+                reader.waits.store(true, Ordering::Relaxed);
                 match ready!(set.poll_piece(cx)) {
                     Some(Ok(piece)) => {
-                        reader.waits(false);
+                        reader.waits.store(false, Ordering::Relaxed);
                         return Poll::Ready(Some(Ok(Frame::data(piece))));
                     }
                     Some(Err(())) => return Poll::Ready(Some(Ok(self.end("the parameters will not be complete")))),
