@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use ata_record::{Listeners, PastEvents, RunEvent, RunState, Writer, resume_journal, steps_after};
+use ata_record::{PastEvents, RunEvent, RunState, Writer, resume_journal, steps_after};
 use ata_types::Iteration;
 use serde_json::{Value, json};
 
@@ -42,10 +42,8 @@ fn main() {
     let run = event(json!({"event": "run", "version": 4, "run_id": "long", "policy": "ata-auto", "budget": TASKS,
         "iterations": iterations, "task_batch": 6, "seed": 1, "model": "cnn"}));
     let began = Instant::now();
-    let writer = Writer::open(folder, PastEvents { is_full, ..PastEvents::default() }, Listeners::default(), |error| {
-        panic!("{error}")
-    });
-    let writer = writer.expect("an empty folder");
+    let history = PastEvents { is_full, ..PastEvents::default() };
+    let writer = Writer::open(folder, history, Vec::new(), |error| panic!("{error}")).expect("an empty folder");
     writer.write(vec![run.clone()]);
     let mut saved = RunState::default();
     for k in 1..=iterations {
@@ -55,23 +53,14 @@ fn main() {
         }
     }
     writer.finish().expect("a disk with room");
-    println!(
-        "{iterations} iterations, {:.0} MB of events in {:.1} s",
-        1.7e-3 * iterations as f64,
-        began.elapsed().as_secs_f64()
-    );
+    println!("{iterations} iterations in {:.1} s", began.elapsed().as_secs_f64());
     for file in ["events.jsonl", "metrics.csv"] {
         println!("{file}: {:.1} MB", folder.join(file).metadata().expect("a file").len() as f64 / 1e6);
     }
-    let checkpoint = saved.saved().to_string().len();
-    let at = Iteration(saved.iterations);
+    let (at, kilobytes) = (saved.iterations, saved.saved().to_string().len() / 1000);
     let began = Instant::now();
-    let later = steps_after(folder, at).expect("a journal");
-    resume_journal(folder, &run, at, &saved).expect("a journal");
-    println!(
-        "resumed after {} ({later} later steps, {:.0} kB in the checkpoint) in {:.3} s",
-        saved.iterations,
-        checkpoint as f64 / 1e3,
-        began.elapsed().as_secs_f64()
-    );
+    let later = steps_after(folder, Iteration(at)).expect("a journal");
+    resume_journal(folder, &run, Iteration(at), &saved).expect("a journal");
+    let seconds = began.elapsed().as_secs_f64();
+    println!("resumed after {at} ({later} later steps, {kilobytes} kB in the checkpoint) in {seconds:.3} s");
 }
