@@ -36,24 +36,6 @@ fn nan_is_read_back() {
     assert!(scores_s[0].is_nan() && scores_s[1] == 2.5);
 }
 
-/// Other programs read these lines as well.
-#[test]
-fn events_are_written_as_they_were_read() {
-    let text = r#"{"event":"run","version":4,"written_by":"0.1.0","run_id":"r","policy":"uta","budget":3,"most_tasks":9,"iterations":9,"task_batch":2,"seed":18446744073709551615,"model":"cnn","samples":50000,"labels":{"name":"baseline","tags":{"team":"vision"}}}
-{"event":"rest","time_s":0.30000000000000004,"worker":2,"rest_s":1.0,"strikes":3}
-{"event":"resources","time_s":1.5,"workers":[{"worker":2,"cpu_cores":1.5,"bytes_per_s":1000000.0}]}
-{"event":"links","time_s":1.25,"up_s":0.0,"down_s":0.1,"own_s":0.2,"workers":[{"worker":2,"up_s":0.3,"bytes_per_s":1000000.0}]}
-{"event":"refusal","time_s":1.5,"worker":2,"kind":"not finite","reason":"value 3 is NaN\n","count":1}
-{"event":"expulsion","time_s":2.0,"worker":2,"why":"it failed"}
-{"event":"forgive","time_s":2.0,"name":"rig"}
-{"event":"evaluation","time_s":1.0,"iteration":2,"loss":0.5,"accuracy":0.25,"skipped":3}
-{"event":"evaluation","time_s":1.0,"iteration":2,"loss":0.5,"metrics":{"top 5":0.5}}
-"#;
-    let (events, gap) = read(text).unwrap();
-    let written = events.iter().flat_map(line).collect();
-    assert_eq!((String::from_utf8(written).unwrap(), gap), (text.to_owned(), None));
-}
-
 /// Wherever a crash or a full disk cuts off the journal, the lines before are read and the loss is reported.
 #[test]
 fn a_torn_last_line_is_reported() {
