@@ -10,7 +10,6 @@ use crate::limits::MAX_STRANGERS;
 use crate::peer::ConnectionState;
 use crate::warnings::origin;
 
-/// Limits the open connections of one port.
 #[derive(Debug)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
@@ -22,7 +21,6 @@ pub(crate) struct Admission {
 type Stranger = (IpAddr, Weak<ConnectionState>);
 
 impl Admission {
-    /// Creates room for at most `connections` connections.
     pub(crate) fn new(connections: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(connections)), strangers: Mutex::default() }
     }

@@ -94,7 +94,6 @@ where
         }
     }
 
-    /// Performs the handshake. Returns `None` if the other end does not do its part in time.
     async fn complete_handshake(
         &self,
         stream: TcpStream,

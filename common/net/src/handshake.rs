@@ -28,7 +28,6 @@ pub(crate) const NO_PLAIN_HTTP2_HERE: [u8; 26] =
 pub(crate) const NO_PLAIN_HTTP_HERE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nthis address speaks TLS: https://\n";
 
-/// The warning about a peer that does not finish its handshake in time.
 const LATE: &str = "did not finish its handshake in time";
 
 /// The byte stream of a connection, encrypted or not.

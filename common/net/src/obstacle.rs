@@ -37,7 +37,6 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What a server says first.
 enum Greeting {
     Http1,
     Http2,
@@ -166,7 +165,6 @@ async fn connected(host: &str, port: u16, at: &str, protocol: Protocol) -> Resul
     Err(Obstacle::new(format!("{at} does not answer"), fix))
 }
 
-/// Lets a server speak, and returns what it says.
 async fn greeting(mut stream: TcpStream) -> Greeting {
     let mut said = [0; 256];
     let read = async {

@@ -20,7 +20,6 @@ const REQUEST_TIMEOUT: (&str, &str) = ("timeout", "300 seconds");
 /// The prefixes of environment variables with credentials and addresses.
 const VARIABLES: [&str; 5] = ["AWS_", "GOOGLE_", "AZURE_", "SERVICE_ACCOUNT", "IDENTITY_ENDPOINT"];
 
-/// The form of an object store's URL.
 const EXPECTED: &str = "expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER";
 
 /// The objects under a URL. A separate runtime makes the requests, and ends when this is dropped.

@@ -143,7 +143,6 @@ pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<O
     }
 }
 
-/// The reason why a line is not an event.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     /// It is not what any release writes.
@@ -167,7 +166,6 @@ pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, Unreadable> {
     Ok(event)
 }
 
-/// The oldest version of the journal that is read.
 const OLDEST_VERSION: u32 = 3;
 
 /// The fields of a line by which a version of the journal begins, in every version.
@@ -250,13 +248,11 @@ fn count(name: &str, value: u64, most: u64) -> Result<(), String> {
     if value <= most { Ok(()) } else { Err(format!("{name} is {value}: expected at most {most}")) }
 }
 
-/// Appends an event as a line of the journal.
 pub(crate) fn write_line(event: &RunEvent, lines: &mut Vec<u8>) {
     serde_json::to_writer(&mut *lines, event).expect("names and numbers can be written");
     lines.push(b'\n');
 }
 
-/// Returns an event as a line of the journal.
 #[cfg(test)]
 pub(crate) fn line(event: &RunEvent) -> Vec<u8> {
     let mut line = Vec::new();

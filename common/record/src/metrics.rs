@@ -45,7 +45,6 @@ fn cell(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// A line of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsRow {
     pub(crate) iteration: Iteration,

@@ -62,7 +62,6 @@ impl Output {
         }
     }
 
-    /// Makes what was written durable.
     pub(crate) fn sync(&self) -> Result<(), RecordError> {
         self.file.sync_data().map_err(|cause| RecordError { path: self.path.clone(), cause: cause.into() })
     }

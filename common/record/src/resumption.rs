@@ -153,7 +153,6 @@ fn in_journal(line: &[u8]) -> Option<Iteration> {
     }
 }
 
-/// Returns the iteration that a line of `metrics.csv` ends, if it does.
 fn in_metrics(line: &[u8]) -> Option<Iteration> {
     metrics::MetricsRow::parse(str::from_utf8(line).ok()?).filter(metrics::MetricsRow::is_step).map(|row| row.iteration)
 }

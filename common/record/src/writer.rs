@@ -159,7 +159,6 @@ impl Writer {
     }
 }
 
-/// Turns events into lines.
 struct Formatter {
     listeners: Listeners,
     past: SteppedState,

@@ -142,7 +142,6 @@ impl Credentials {
         self.share()
     }
 
-    /// Copies files to the folders that exist for them.
     fn share(&self) -> Result<(), SecurityError> {
         let read = |path: &Path| fs::read_to_string(path).ok();
         for (folder, name) in SHARED.map(|(folder, name)| (self.path(folder), name)) {
@@ -184,7 +183,6 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     builder.recursive(true).create(folder)
 }
 
-/// Returns an error if others can read a file.
 #[cfg(unix)]
 pub(super) fn check_private(path: &Path) -> Result<(), SecurityError> {
     use std::os::unix::fs::PermissionsExt;

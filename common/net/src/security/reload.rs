@@ -20,7 +20,6 @@ pub(crate) struct Reloaded<T>(watch::Receiver<Arc<T>>);
 type Stamp = Option<(SystemTime, u64)>;
 
 impl<T: Send + Sync + 'static> Reloaded<T> {
-    /// Reads the files for the first time.
     pub(crate) fn new(
         files: Vec<PathBuf>,
         read: impl Fn() -> Result<T, SecurityError> + Send + 'static,

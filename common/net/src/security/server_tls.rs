@@ -18,7 +18,6 @@ use super::{KeyPin, SecurityError};
 /// The application protocol of gRPC (RFC 7301).
 const ALPN: &[u8] = b"h2";
 
-/// The application protocol of browsers.
 const HTTP_ALPN: &[u8] = b"http/1.1";
 
 /// The PEM files of a TLS server.

@@ -39,13 +39,11 @@ pub(crate) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, 
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
-/// Parses a list of numbers as [`number`] does.
 pub(super) fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
     let numbers: Vec<Option<f64>> = Vec::deserialize(deserializer)?;
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
-/// Parses numbers by name as [`number`] does.
 pub(crate) fn named_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let numbers: BTreeMap<String, Option<f64>> = BTreeMap::deserialize(deserializer)?;
     Ok(numbers.into_iter().map(|(name, number)| (name, number.unwrap_or(f64::NAN))).collect())

@@ -7,12 +7,9 @@ use serde::{Deserialize, Serialize};
 /// The most points of a curve: a screen has no more columns to display.
 const MOST_POINTS: usize = 1000;
 
-/// The way to combine several values into one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Merge {
-    /// Their mean.
     Mean,
-    /// The last of them.
     Last,
 }
 
@@ -36,9 +33,7 @@ pub struct Curve<P, const N: usize> {
 pub(super) struct SavedCurve<P> {
     stride: u64,
     points: Vec<P>,
-    /// The sums of the incomplete point.
     rest: P,
-    /// The number of values of the incomplete point.
     count: u64,
 }
 

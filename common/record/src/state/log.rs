@@ -15,7 +15,6 @@ const LINES_KEPT: usize = 200;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Log {
     lines: VecDeque<LogLine>,
-    /// The number of lines that were dropped.
     dropped: usize,
 }
 

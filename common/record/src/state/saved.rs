@@ -97,7 +97,6 @@ pub(super) fn loss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     Ok(Some(Option::deserialize(deserializer)?.unwrap_or(f64::NAN)))
 }
 
-/// Parses loss and accuracy of an evaluation.
 pub(super) fn evaluation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<(f64, Option<f64>)>, D::Error> {
     let saved: Option<(Option<f64>, Option<f64>)> = Option::deserialize(deserializer)?;
     Ok(saved.map(|(loss, accuracy)| (loss.unwrap_or(f64::NAN), accuracy)))

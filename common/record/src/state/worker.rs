@@ -106,7 +106,6 @@ impl Usage {
         self.since_s = None;
     }
 
-    /// Counts an event of the worker.
     pub(super) fn apply(&mut self, event: &RunEvent) {
         match event {
             RunEvent::Task { busy_s, censored_s, overhead_s, outcome, .. } => {

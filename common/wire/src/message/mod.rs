@@ -92,14 +92,12 @@ fn first_batch<T>(items: &mut Vec<T>, entries: impl Fn(&T) -> usize) -> Vec<T> {
     items.drain(..most.max(1).min(items.len())).collect()
 }
 
-/// Checks that a message holds items within these limits.
 fn check_batch<T>(field: &str, items: &[T], entries: impl Fn(&T) -> usize) -> Result<(), WireError> {
     in_range(field, items.len(), MAX_BATCH)?;
     at_most("number of entries", items.iter().map(entries).sum::<usize>(), MAX_BATCH_ENTRIES)?;
     Ok(())
 }
 
-/// Checks the exponents of the tensors' units.
 fn units_of(exponents: Vec<i32>) -> Result<Vec<i16>, WireError> {
     at_most("number of units", exponents.len(), MAX_TENSORS)?;
     let unit = |exponent: i32| i16::try_from(exponent).map_err(|_| invalid("unit", exponent, "an exponent of 16 bits"));

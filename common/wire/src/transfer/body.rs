@@ -111,7 +111,6 @@ impl<H> BodyPart<H> {
 /// Receives the chunks of a vector one after the other. Their data arrives in pieces of any size.
 #[derive(Debug)]
 pub(super) struct ChunkReceiver {
-    /// The number of chunks received so far.
     pub(super) received: u64,
     /// The size of the current chunk, in bytes.
     bytes: usize,

@@ -74,7 +74,6 @@ pub enum ReceiveError {
 }
 
 impl From<ReceiveError> for Status {
-    /// Returns the status that answers a transfer that was not received.
     fn from(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) => status,

@@ -22,9 +22,7 @@ type Pieces = Arc<[OnceLock<[Bytes; 2]>]>;
 pub struct SetProducer {
     header: SetHeader,
     pieces: Pieces,
-    /// The number of chunks produced so far.
     produced: usize,
-    /// Notifies readers of each chunk.
     changes: watch::Sender<()>,
 }
 
