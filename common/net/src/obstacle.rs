@@ -178,8 +178,9 @@ async fn greeting(mut stream: TcpStream) -> Greeting {
     };
     let said = &said[..length];
     // A coordinator with TLS explains itself to clients without: by GOAWAY with "inadequate security", or on its dashboard in words.
-    let refuses_plain =
-        |said: &[u8]| said.ends_with(&crate::handshake::NO_PLAIN_HTTP2_HERE) || contains(said, b"speaks TLS");
+    let refuses_plain = |said: &[u8]| {
+        said.ends_with(&crate::handshake::NO_PLAIN_HTTP2_HERE) || said.windows(10).any(|part| part == b"speaks TLS")
+    };
     match said {
         [21, 3, ..] => Greeting::Tls,
         said if refuses_plain(said) => Greeting::Tls,
@@ -190,10 +191,6 @@ async fn greeting(mut stream: TcpStream) -> Greeting {
             Greeting::Other(line[..line.len().min(60)].escape_ascii().to_string())
         }
     }
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
 }
 
 /// Returns whether an error is the limit of open files, of this process or of the system.

@@ -138,7 +138,9 @@ impl Decoder {
     /// Removes the next item from `bytes` and returns it; `None` if more bytes are needed.
     pub(super) fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Item>, Status> {
         if self.data_left > 0 {
-            return Ok(self.data(bytes));
+            let data = bytes.split_to(bytes.len().min(self.data_left));
+            self.data_left -= data.len();
+            return Ok((!data.is_empty()).then_some(Item::Data(data)));
         }
         if !self.gather(PREFIX_BYTES, bytes) {
             return Ok(None);
@@ -175,15 +177,6 @@ impl Decoder {
     /// Returns `true` if only whole messages have arrived.
     pub(super) fn is_between_messages(&self) -> bool {
         self.data_left == 0 && self.gathered.is_empty()
-    }
-
-    fn data(&mut self, bytes: &mut Bytes) -> Option<Item> {
-        if bytes.is_empty() {
-            return None;
-        }
-        let data = bytes.split_to(bytes.len().min(self.data_left));
-        self.data_left -= data.len();
-        Some(Item::Data(data))
     }
 
     /// Gathers bytes until there are `length` of them. Returns `false` if there are fewer.
