@@ -115,11 +115,8 @@ mod tests {
         for (host, is_loopback) in
             [("127.0.0.9", true), ("[::1]", true), ("localhost", true), ("10.0.0.9", false), ("[fd00::7]", false)]
         {
-            assert_eq!(
-                PeerAddress::from_wire(&format!("http://{host}:7")).unwrap().is_loopback(),
-                is_loopback,
-                "{host}"
-            );
+            let address = PeerAddress::from_wire(&format!("http://{host}:7")).unwrap();
+            assert_eq!(address.is_loopback(), is_loopback, "{host}");
         }
     }
 
