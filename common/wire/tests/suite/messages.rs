@@ -437,6 +437,7 @@ fn a_probe_carries_no_more_than_the_contract_says() {
 fn the_largest_messages_have_room() {
     let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
     let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks, own: None };
+    let assignment = Assignment { lease, position: u64::MAX >> 1, vector: Some(VectorId(u64::MAX)) };
     // The tasks are spread over the indices, so that the numbers are long.
     let collection = |ranges: usize| VectorRequest {
         id: VectorId(u64::MAX),
@@ -452,13 +453,7 @@ fn the_largest_messages_have_room() {
         shifts: vec![17; MAX_SHIFT_BYTES].into(),
     };
     for (message, limit) in [
-        (
-            ToWorker::Assign(vec![
-                Assignment { lease, position: u64::MAX >> 1, vector: Some(VectorId(u64::MAX)) };
-                MAX_BATCH
-            ]),
-            MESSAGE_BYTES,
-        ),
+        (ToWorker::Assign(vec![assignment; MAX_BATCH]), MESSAGE_BYTES),
         (ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]), MESSAGE_BYTES),
         (collect(vec![collection(MAX_BATCH_ENTRIES / MAX_BATCH); MAX_BATCH]), MESSAGE_BYTES),
         (collect(vec![collection(MAX_RANGES)]), MESSAGE_BYTES),
