@@ -162,7 +162,7 @@ impl LocalParameters {
         let (trained, tallied) = (sizes.trained_values(), sizes.tallied_from());
         let part = tasks as f32 / self.taken.tasks.max(1) as f32;
         let tally = |at: usize| self.taken.tallies.get(at - tallied).map_or(0.0, |sum| sum * part);
-        let of_trained = sizes.tallies().weight.map_or(tasks as f32, tally);
+        let of_trained = sizes.tallies.weight.map_or(tasks as f32, tally);
         let differences = self.base.iter().zip(self.values()).enumerate();
         let difference = differences.map(|(at, (base, value))| match at {
             _ if at < trained => of_trained * (base - value),

@@ -14,8 +14,8 @@ pub struct TensorSizes {
     /// The end of each tensor in the flat vector.
     ends: Arc<[usize]>,
     /// The number of tensors that are trained. The others, which are averaged, follow them.
-    trained: usize,
-    tallies: Tallies,
+    pub(crate) trained: usize,
+    pub(crate) tallies: Tallies,
 }
 
 /// The places of tallies in the flat vector.
@@ -69,10 +69,6 @@ impl TensorSizes {
         first.unwrap_or_else(|| self.values())
     }
 
-    pub(crate) fn tallies(&self) -> &Tallies {
-        &self.tallies
-    }
-
     /// Returns the number of values in the trained tensors, which precede the others.
     pub fn trained_values(&self) -> usize {
         self.trained.checked_sub(1).map_or(0, |last| self.ends[last])
@@ -93,11 +89,6 @@ impl TensorSizes {
             }
             sums.iter().sum()
         })
-    }
-
-    /// Returns the number of tensors that are trained.
-    pub(crate) fn trained_tensors(&self) -> usize {
-        self.trained
     }
 
     /// Returns the number of tensors.

@@ -28,21 +28,27 @@ pub(super) enum ChunkGradient<'a> {
 
 /// The vectors that a step changes, one `f32` per parameter each.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Vectors {
-    pub(super) parameters: Vec<f32>,
+pub(super) struct Vectors<V = Vec<f32>> {
+    pub(super) parameters: V,
     /// The optimizer's vectors, in the order of [`Rule::moments`].
-    pub(super) moments: Vec<Vec<f32>>,
+    pub(super) moments: Vec<V>,
     /// The parameters that workers hold, if they are sent rounded differences.
-    pub(super) replica: Option<Vec<f32>>,
+    pub(super) replica: Option<V>,
     /// The moving average of the parameters, if there is one.
-    pub(super) ema: Option<Vec<f32>>,
+    pub(super) ema: Option<V>,
 }
 
-pub(super) struct VectorsChunk<'a> {
-    pub(super) parameters: &'a mut [f32],
-    pub(super) moments: Vec<&'a mut [f32]>,
-    pub(super) replica: Option<&'a mut [f32]>,
-    pub(super) ema: Option<&'a mut [f32]>,
+pub(super) type VectorsChunk<'a> = Vectors<&'a mut [f32]>;
+
+impl<V> Vectors<V> {
+    fn each<'a, T>(&'a mut self, mut of: impl FnMut(&'a mut V) -> T) -> Vectors<T> {
+        Vectors {
+            parameters: of(&mut self.parameters),
+            moments: self.moments.iter_mut().map(&mut of).collect(),
+            replica: self.replica.as_mut().map(&mut of),
+            ema: self.ema.as_mut().map(of),
+        }
+    }
 }
 
 impl Vectors {
@@ -53,39 +59,20 @@ impl Vectors {
         Self { parameters, moments, replica, ema }
     }
 
-    /// Resizes the vectors to the lengths of `other`; their content does not matter.
-    pub(super) fn resize_like(&mut self, other: &Self) {
-        if self.parameters.len() != other.parameters.len() {
-            let zeros = |like: &Vec<f32>| vec![0.0; like.len()];
-            *self = Self {
-                parameters: zeros(&other.parameters),
-                moments: other.moments.iter().map(zeros).collect(),
-                replica: other.replica.as_ref().map(zeros),
-                ema: other.ema.as_ref().map(zeros),
-            };
-        }
+    /// Returns zeros in the place of all values.
+    pub(super) fn zeros(&mut self) -> Self {
+        self.each(|vector| vec![0.0; vector.len()])
     }
 
     /// Returns `length` values of each vector, from `at` on.
     pub(super) fn chunk(&mut self, at: usize, length: usize) -> VectorsChunk<'_> {
-        VectorsChunk {
-            parameters: &mut self.parameters[at..at + length],
-            moments: self.moments.iter_mut().map(|moment| &mut moment[at..at + length]).collect(),
-            replica: self.replica.as_mut().map(|replica| &mut replica[at..at + length]),
-            ema: self.ema.as_mut().map(|ema| &mut ema[at..at + length]),
-        }
+        self.each(|vector| &mut vector[at..at + length])
     }
 
     pub(super) fn chunks(&mut self) -> impl Iterator<Item = VectorsChunk<'_>> {
-        let mut moments: Vec<_> = self.moments.iter_mut().map(|moment| moment.chunks_mut(CHUNK_VALUES)).collect();
-        let [mut replica, mut ema] = [&mut self.replica, &mut self.ema]
-            .map(|vector| vector.as_mut().map(|vector| vector.chunks_mut(CHUNK_VALUES)));
-        self.parameters.chunks_mut(CHUNK_VALUES).map(move |parameters| VectorsChunk {
-            parameters,
-            moments: moments.iter_mut().map(|chunks| chunks.next().expect("as many as parameters")).collect(),
-            replica: replica.as_mut().map(|chunks| chunks.next().expect("as many as parameters")),
-            ema: ema.as_mut().map(|chunks| chunks.next().expect("as many as parameters")),
-        })
+        let count = self.parameters.len().div_ceil(CHUNK_VALUES);
+        let mut chunks = self.each(|vector| vector.chunks_mut(CHUNK_VALUES));
+        (0..count).map(move |_| chunks.each(|chunks| chunks.next().expect("vectors have the same length")))
     }
 }
 

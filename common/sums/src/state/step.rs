@@ -57,9 +57,11 @@ impl TrainingState {
     }
 
     fn begin(&mut self, tasks: u64, rate: f64, scale: f32, times: Option<&[u64]>, known: Option<Vec<f32>>) {
-        let Trained { config: TrainingConfig { optimizer, sizes, .. }, vectors, steps, .. } = &self.trained;
-        self.next.resize_like(vectors);
-        let step = StepSetup { tasks, scale, time: steps + 1, rate, tensors: sizes.trained_tensors(), times, known };
+        if self.next.parameters.len() != self.parameters().len() {
+            self.next = self.trained.vectors.zeros();
+        }
+        let Trained { config: TrainingConfig { optimizer, sizes, .. }, steps, .. } = &self.trained;
+        let step = StepSetup { tasks, scale, time: steps + 1, rate, tensors: sizes.trained, times, known };
         self.begun = Some(Begun {
             steps: TensorSteps::new(optimizer, step),
             divisor: tasks,
@@ -98,7 +100,7 @@ impl TrainingState {
     ) -> Result<(TrainingOutcome, Vec<SteppedChunk>), String> {
         assert_eq!(gradient.len(), self.parameters().len());
         let mut gradient_product = None;
-        let Tallies { weight, uses, squares } = self.trained.config.sizes.tallies().clone();
+        let Tallies { weight, uses, squares } = self.trained.config.sizes.tallies.clone();
         let squares = squares.and_then(|tally| self.squares(&gradient[tally], &gradient));
         let mut divisor = weight.map_or(tasks as f64, |at| gradient[at].into());
         let mut averaged_over = tasks;
