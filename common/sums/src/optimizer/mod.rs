@@ -1,21 +1,20 @@
 //! Optimizers on flat vectors.
 //!
 //! # Layout
-//! - here: the optimizer and its constants; `kernels`: the arithmetic of one step on a range of parameters
+//! - here: the optimizer and its constants, and optimizers that a program brings; `kernels`: the arithmetic of one step on a range of parameters
 //! - `rate`: learning-rate schedules; `groups`: tensors with a rate and a weight decay of their own; `steps`: the step of each tensor
-//! - `own`: optimizers that a program brings
 
 mod groups;
 mod kernels;
-mod own;
 mod rate;
 mod steps;
 
 pub use groups::{GroupRule, ParameterGroups, TensorGroups};
 pub(crate) use kernels::{Range, average, follow};
-pub use own::{OwnOptimizer, OwnStep};
 pub use rate::{LearningRate, Schedule, ScheduleName};
 pub(crate) use steps::{PieceStep, StepSetup, TensorSteps};
+
+use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
 
@@ -94,4 +93,31 @@ impl Rule {
             Self::Sgd { .. } => &["momentum_buffer"],
         }
     }
+}
+
+/// An optimizer that a program brings. It steps whole vectors, and exists on the coordinator only.
+pub trait OwnOptimizer: Debug + Send {
+    /// Takes a step. Returns the learning rate, for display.
+    fn step(&mut self, step: OwnStep<'_>) -> Result<f64, String>;
+
+    /// Returns what the optimizer keeps from step to step, for a checkpoint.
+    fn state(&self) -> Result<Vec<u8>, String>;
+
+    /// Sets what the optimizer keeps to what a checkpoint holds.
+    fn restore(&mut self, state: &[u8]) -> Result<(), String>;
+}
+
+/// A step of an optimizer that a program brings.
+#[derive(Debug)]
+pub struct OwnStep<'a> {
+    /// The number of the step, counted from 1.
+    pub time: u64,
+    /// The factor by which a policy reduces the learning rate of this step.
+    pub rate_factor: f64,
+    /// The model's values in flat order. Of these, the trained ones are stepped; what becomes of the others does not matter.
+    pub values: &'a mut [f32],
+    /// The mean gradient, clipped, with one number per trained value.
+    pub gradient: &'a [f32],
+    /// Whether each trained tensor has a gradient; `None` if all have one.
+    pub used: Option<&'a [bool]>,
 }

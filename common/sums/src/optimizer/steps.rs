@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::Optimizer;
-use super::groups::GroupRule;
 use super::kernels::OptimizerStep;
 use crate::exact::TensorSizes;
 
@@ -12,7 +11,7 @@ use crate::exact::TensorSizes;
 pub(crate) struct TensorSteps {
     trained: TrainedSteps,
     /// The number of tasks.
-    tasks: f32,
+    pub(crate) tasks: f32,
 }
 
 #[derive(Debug)]
@@ -54,22 +53,19 @@ pub(crate) struct StepSetup<'a> {
 }
 
 impl TensorSteps {
-    pub(crate) fn new(optimizer: &Optimizer, mut step: StepSetup<'_>) -> Self {
-        let known = step.known.take();
-        let new = |group: GroupRule, time| OptimizerStep::new(optimizer, group, time, step.rate, step.scale);
-        let of = |tensor| optimizer.groups.of(tensor);
-        let trained = match (known, step.times) {
-            (Some(values), _) => TrainedSteps::Known(values),
-            (None, None) if optimizer.groups.are_one() => TrainedSteps::Alike(new(of(0), step.time)),
-            (None, None) => {
-                TrainedSteps::Each((0..step.tensors).map(|tensor| Some(new(of(tensor), step.time))).collect())
-            }
-            (None, Some(times)) => {
-                let of_tensor = |(tensor, time): (usize, &u64)| (*time > 0).then(|| new(of(tensor), *time));
-                TrainedSteps::Each(times.iter().enumerate().map(of_tensor).collect())
+    pub(crate) fn new(optimizer: &Optimizer, step: StepSetup<'_>) -> Self {
+        let StepSetup { tasks, scale, time, rate, tensors, times, known } = step;
+        let new = |tensor, time| OptimizerStep::new(optimizer, optimizer.groups.of(tensor), time, rate, scale);
+        let trained = match known {
+            Some(values) => TrainedSteps::Known(values),
+            None if times.is_none() && optimizer.groups.are_one() => TrainedSteps::Alike(new(0, time)),
+            None => {
+                let time_of = |tensor: usize| times.map_or(time, |times| times[tensor]);
+                let step_of = |tensor| Some(time_of(tensor)).filter(|time| *time > 0).map(|time| new(tensor, time));
+                TrainedSteps::Each((0..tensors).map(step_of).collect())
             }
         };
-        Self { trained, tasks: step.tasks as f32 }
+        Self { trained, tasks: tasks as f32 }
     }
 
     /// Splits a range of the trained values by their steps.
@@ -82,10 +78,5 @@ impl TensorSteps {
             }
             TrainedSteps::Known(values) => vec![(PieceStep::Set(&values[range.clone()]), range)],
         }
-    }
-
-    /// Returns the number of tasks.
-    pub(crate) fn tasks(&self) -> f32 {
-        self.tasks
     }
 }

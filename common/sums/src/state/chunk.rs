@@ -119,7 +119,7 @@ impl VectorsChunk<'_> {
             }
             let end = tallied.clamp(cut, to);
             let (values, sum) = (&current.parameters[at + cut..at + end], &sum[cut - from..end - from]);
-            average(values, sum, steps.tasks(), &mut self.parameters[cut..end]);
+            average(values, sum, steps.tasks, &mut self.parameters[cut..end]);
             self.parameters[end..to].fill(0.0);
         }
         if let (Some(decay), Some(ema), Some(next)) = (trained.config.optimizer.ema, &current.ema, self.ema) {

@@ -79,13 +79,9 @@ impl From<Trained> for TrainingState {
     }
 }
 
-/// The saved name of the last mean gradient.
+/// The saved names of vectors: the last mean gradient, the parameters that workers hold, and the moving average.
 const LAST_GRADIENT: &str = "last_gradient";
-
-/// The saved name of the parameters that workers hold.
 const REPLICA: &str = "replica";
-
-/// The saved name of the moving average of the parameters.
 const EMA: &str = "ema";
 
 impl TrainingState {
@@ -120,16 +116,12 @@ impl TrainingState {
             Some(saved.swap_remove(at).1)
         };
         let last_gradient = take(LAST_GRADIENT);
-        let replica = match config.format {
-            WireFormat::F32Exact => None,
-            WireFormat::Compact => {
-                Some(take(REPLICA).ok_or("'replica' is missing: was it saved with another wire format?")?)
-            }
-        };
-        let ema = match config.optimizer.ema {
-            None => None,
-            Some(_) => Some(take(EMA).ok_or("'ema' is missing: was it saved by a run without --ema?")?),
-        };
+        let is_compact = config.format == WireFormat::Compact;
+        let replica =
+            is_compact.then(|| take(REPLICA).ok_or("'replica' is missing: was it saved with another wire format?"));
+        let ema =
+            config.optimizer.ema.map(|_| take(EMA).ok_or("'ema' is missing: was it saved by a run without --ema?"));
+        let (replica, ema) = (replica.transpose()?, ema.transpose()?);
         let missing = |name: &&str| format!("'{name}' is missing: was it saved by another optimizer?");
         let moments = config.optimizer.rule.moments().iter().map(|name| take(name).ok_or_else(|| missing(name)));
         let vectors = Vectors { moments: moments.collect::<Result<_, _>>()?, parameters, replica, ema };
