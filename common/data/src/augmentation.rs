@@ -50,17 +50,14 @@ impl FromStr for Augmentation {
 
     /// Parses names separated by `/` or `,`; an empty text means no changes.
     fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "expected crop, flip, mixup, or several: crop,flip";
         let mut augmentation = Self::default();
         for name in text.split(['/', ',']).filter(|name| !name.is_empty()) {
             match name {
                 "crop" => augmentation.crop = true,
                 "flip" => augmentation.flip = true,
                 "mixup" => augmentation.mixup = true,
-                _ => {
-                    return Err(format!(
-                        "unknown augmentation '{name}': expected crop, flip, mixup, or several: crop,flip"
-                    ));
-                }
+                _ => return Err(format!("unknown augmentation '{name}': {expected}")),
             }
         }
         Ok(augmentation)
@@ -172,7 +169,7 @@ mod tests {
     #[test]
     fn tasks_are_mixed_by_themselves() {
         let mixup = Augmentation { mixup: true, ..Augmentation::default() };
-        let mut sampler = TaskSampler::new(Tasks { seed: 1, budget: 2, task_batch: 3 }, 50);
+        let mut sampler = TaskSampler::new(Tasks { seed: 1, budget: 2, task_batch: 3 }, 50, None);
         let mut task = |iteration, index| sampler.task(Iteration(iteration), index);
         let both = mixup.mixing(&[task(1, 0), task(1, 1)].concat()).unwrap();
         assert_eq!(both.positions, [1, 2, 0, 4, 5, 3]);

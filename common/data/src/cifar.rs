@@ -3,7 +3,7 @@
 //! Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; "CIFAR-100 binary version".
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,19 +37,13 @@ pub struct RecordFile {
 impl RecordFile {
     /// Opens a file of records and reads it once: its size must be a whole number of records, and every label must be in range.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let mut file = File::open(path).map_err(DataError::io(path))?;
+        let file = File::open(path).map_err(DataError::io(path))?;
         let records = record_count(&file, path, RECORD_BYTES)?;
-        // Each read takes 256 records (768 KiB).
-        let mut buffer = vec![0; RECORD_BYTES * 256];
-        let mut checked: u64 = 0;
-        while checked < records {
-            let chunk = (records - checked).min(256) as usize * RECORD_BYTES;
-            let chunk = &mut buffer[..chunk];
-            file.read_exact(chunk).map_err(DataError::io(path))?;
-            for record in chunk.chunks_exact(RECORD_BYTES) {
-                check_labels(record, checked).map_err(|reason| DataError::corrupt(path, reason))?;
-                checked += 1;
-            }
+        let mut reader = BufReader::with_capacity(1 << 20, &file);
+        let mut record = [0; RECORD_BYTES];
+        for index in 0..records {
+            reader.read_exact(&mut record).map_err(DataError::io(path))?;
+            check_labels(&record, index).map_err(|reason| DataError::corrupt(path, reason))?;
         }
         Ok(Self { file: Arc::new(file), path: path.into(), records })
     }
@@ -77,16 +71,13 @@ impl From<Record> for LabelledImage {
     }
 }
 
-fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
-    match record {
-        [coarse, ..] if *coarse >= COARSE_CLASSES => {
-            Err(format!("record {index}: coarse label {coarse} is out of range (0 to {})", COARSE_CLASSES - 1))
+fn check_labels(record: &Record, index: u64) -> Result<(), String> {
+    for (kind, label, classes) in [("coarse", record[0], COARSE_CLASSES), ("fine", record[1], CLASSES as u8)] {
+        if label >= classes {
+            return Err(format!("record {index}: {kind} label {label} is out of range (0 to {})", classes - 1));
         }
-        [_, fine, ..] if usize::from(*fine) >= CLASSES => {
-            Err(format!("record {index}: fine label {fine} is out of range (0 to {})", CLASSES - 1))
-        }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// Returns the number of records in a file that has at least one, and nothing else.

@@ -52,7 +52,7 @@ impl Images {
         };
         let info = match &records {
             Records::Packed(file) => file.info().clone(),
-            Records::Sharded(file) => file.info().clone(),
+            Records::Sharded(file) => file.index.info().clone(),
             Records::Cifar(_) | Records::Synthetic(_) => Arc::new(ImageInfo::cifar100()),
         };
         Ok(Self { records, info, augmentation: Augmentation::default() })
@@ -160,7 +160,7 @@ impl Images {
     pub fn count(&self) -> u64 {
         match &self.records {
             Records::Packed(file) => file.len(),
-            Records::Sharded(file) => file.index().count(),
+            Records::Sharded(file) => file.index.count(),
             Records::Cifar(file) => file.len(),
             Records::Synthetic(synthetic) => synthetic.len(),
         }
@@ -169,7 +169,7 @@ impl Images {
     /// Returns the number of images per shard, if the images are in shards; the last shard may have fewer.
     pub fn samples_of_shard(&self) -> Option<u64> {
         match &self.records {
-            Records::Sharded(file) => Some(file.index().images_of_shard()),
+            Records::Sharded(file) => Some(file.index.images_of_shard()),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@
 //! - `sampling`: [`TaskSampler`], which chooses the samples of a task; `permutation`, `windows`: their order
 //! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `sharded`: the same layout in shards
 //! - `pack`: packs images into it, from a `folder` of images, `tars` with a `class_label` for each, or `cifar10`; `decode`: reads image
-//!   files; `splits`: names of splits
+//!   files
 //! - `cifar`, `archive`, `synthetic`: CIFAR-100's layout, its archive, and generated images in its shape; `tar_reader`: reads archives
 //! - `file`: data files that are sent to workers; `cache`: the folder for data that is downloaded, unpacked or packed
 
@@ -30,7 +30,6 @@ mod permutation;
 mod sampling;
 mod shard_index;
 mod sharded;
-mod splits;
 mod synthetic;
 mod tar_reader;
 mod tars;

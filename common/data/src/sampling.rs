@@ -69,14 +69,9 @@ enum SampleOrder {
 }
 
 impl TaskSampler {
-    /// Creates a sampler for a data set of `count` samples, at least one.
-    pub fn new(tasks: Tasks, count: u64) -> Self {
-        Self { tasks, count, shard: None, orders: BTreeMap::new(), window: None }
-    }
-
-    /// Creates a sampler for a data set in shards of `shard` samples each, of which the last may have fewer.
-    pub fn of_shards(tasks: Tasks, count: u64, shard: u64) -> Self {
-        Self { shard: Some(shard), ..Self::new(tasks, count) }
+    /// Creates a sampler for a data set of `count` samples, at least one; if it is in shards, each has `shard` of them, or fewer if it is the last.
+    pub fn new(tasks: Tasks, count: u64, shard: Option<u64>) -> Self {
+        Self { tasks, count, shard, orders: BTreeMap::new(), window: None }
     }
 
     /// Returns the shards that a task and those after it need first, in this order. Returns `None` if the data set is
@@ -100,12 +95,11 @@ impl TaskSampler {
     }
 
     fn order(&mut self, epoch: u64) -> &mut SampleOrder {
-        let (count, shard) = (self.count, self.shard);
         self.orders.entry(epoch).or_insert_with(|| {
             let rng = stream(self.tasks.seed, DrawPurpose::Epoch, epoch);
-            match shard {
-                None => SampleOrder::Whole(Permutation::new(count, rng)),
-                Some(shard) => SampleOrder::InWindows(Windows::new(count, shard, rng)),
+            match self.shard {
+                None => SampleOrder::Whole(Permutation::new(self.count, rng)),
+                Some(shard) => SampleOrder::InWindows(Windows::new(self.count, shard, rng)),
             }
         })
     }
@@ -197,7 +191,7 @@ mod tests {
     use super::*;
 
     fn tasks(seed: u64, budget: u64, task_batch: u32) -> TaskSampler {
-        TaskSampler::new(Tasks { seed, budget, task_batch }, 2_000)
+        TaskSampler::new(Tasks { seed, budget, task_batch }, 2_000, None)
     }
 
     /// With 2,000 records in tasks of 16, and 4 tasks per iteration, the first epoch ends in the middle of iteration 32.
@@ -252,7 +246,7 @@ mod tests {
     /// Invariant 2 holds for sharded data, and a task takes samples of the shards that were named before it.
     #[test]
     fn tasks_of_sharded_data_take_the_shards_that_are_expected() {
-        let new = || TaskSampler::of_shards(Tasks { seed: 3, budget: 4, task_batch: 16 }, 2_000, 60);
+        let new = || TaskSampler::new(Tasks { seed: 3, budget: 4, task_batch: 16 }, 2_000, Some(60));
         let (mut data, mut other) = (new(), new());
         let (mut expected, mut times, mut all) = (Vec::new(), 0, Vec::new());
         for (iteration, index) in (1..=32).flat_map(|iteration| (0..4).map(move |index| (Iteration(iteration), index)))
@@ -286,7 +280,8 @@ mod tests {
     fn a_data_set_may_be_far_larger_than_memory() {
         const COUNT: u64 = 1 << 40;
         let samples = |iteration, index| {
-            TaskSampler::new(Tasks { seed: 3, budget: 4, task_batch: 16 }, COUNT).samples(Iteration(iteration), index)
+            TaskSampler::new(Tasks { seed: 3, budget: 4, task_batch: 16 }, COUNT, None)
+                .samples(Iteration(iteration), index)
         };
         let first = samples(1, 0);
         assert_eq!(first[..3], [1_080_580_757_458, 695_008_743_512, 274_264_639_499], "a seed means this order");

@@ -31,7 +31,7 @@ const MAX_SHARDS: u64 = 1 << 20;
 /// The index of a split's shards.
 #[derive(Clone, Debug)]
 pub struct ShardIndex {
-    header: Arc<Header>,
+    pub(crate) header: Arc<Header>,
     images: u64,
     digests: Arc<[[u8; 32]]>,
 }
@@ -105,10 +105,6 @@ impl ShardIndex {
     /// Returns the description of the images.
     pub fn info(&self) -> &Arc<ImageInfo> {
         &self.header.info
-    }
-
-    pub(crate) fn header(&self) -> &Header {
-        &self.header
     }
 
     /// Returns the number of images in all shards.

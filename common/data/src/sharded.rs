@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::file::read_exact_at;
 use crate::packed::bad_image;
-use crate::{DataError, ImageInfo, LabelledImage, PackedFile, Shard, ShardIndex};
+use crate::{DataError, LabelledImage, PackedFile, Shard, ShardIndex};
 
 /// Obtains shards, for example from another machine.
 pub trait ShardStore: Debug + Send + Sync {
@@ -29,7 +29,7 @@ pub trait ShardStore: Debug + Send + Sync {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ShardedFile {
-    index: ShardIndex,
+    pub(crate) index: ShardIndex,
     /// The path of the index, for errors.
     path: PathBuf,
     place: Arc<Place>,
@@ -64,18 +64,10 @@ impl ShardedFile {
         Ok(Self { index: ShardIndex::read(path)?, path: path.into(), place: Arc::new(place) })
     }
 
-    pub(crate) fn index(&self) -> &ShardIndex {
-        &self.index
-    }
-
-    pub(crate) fn info(&self) -> &Arc<ImageInfo> {
-        self.index.info()
-    }
-
     /// Reads the image at an index below [`ShardIndex::count`].
     pub(crate) fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
         let number = index / self.index.images_of_shard();
-        let header = self.index.header();
+        let header = &self.index.header;
         let mut record = vec![0; header.record_bytes() as usize];
         match &*self.place {
             Place::Packed { file, checked } => {
@@ -120,7 +112,7 @@ impl ShardedFile {
         }
         let (shard, first) = (self.index.shard(number), number * self.index.images_of_shard());
         let mut digest = Sha256::new();
-        let mut buffer = vec![0; self.index.header().record_bytes() as usize];
+        let mut buffer = vec![0; self.index.header.record_bytes() as usize];
         let images = shard.bytes / buffer.len() as u64;
         for image in first..first + images {
             file.read_at(&mut buffer, image)?;

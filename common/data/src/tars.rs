@@ -14,8 +14,7 @@ use tar::EntryType;
 use crate::cache::default_cache_dir;
 use crate::class_label::{ClassLabel, ClassList, LABELS, MAX_LABEL_BYTES};
 use crate::decode::MOST_BYTES;
-use crate::folder::{ImageFolder, LabelledFile, SplitPart, entries, is_image_extension, named_folders};
-use crate::splits::NamedSplit;
+use crate::folder::{ImageFolder, LabelledFile, NamedSplit, SplitPart, entries, is_image_extension, named_folders};
 use crate::tar_reader::{TarEntry, TarReader};
 use crate::{BadImage, DataError, Split};
 

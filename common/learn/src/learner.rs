@@ -166,10 +166,7 @@ impl<P: Problem> BurnLearner<P> {
             fused_tasks: (fused / u64::from(tasks.task_batch)).max(1),
             parts: open.micro_batch.map_or(1, |most| tasks.task_batch.div_ceil(most) as usize),
             keeps_factors: true,
-            tasks: match data.samples.samples_of_shard() {
-                Some(shard) => TaskSampler::of_shards(tasks, data.samples.count(), shard),
-                None => TaskSampler::new(tasks, data.samples.count()),
-            },
+            tasks: TaskSampler::new(tasks, data.samples.count(), data.samples.samples_of_shard()),
             network: Some(data.problem.network(&device)),
             data,
             device,

@@ -71,10 +71,7 @@ impl Dataset for PythonDataset {
     }
 
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
-        let sampler = match self.samples_of_shard {
-            Some(shard) => TaskSampler::of_shards(tasks, self.count, shard),
-            None => TaskSampler::new(tasks, self.count),
-        };
+        let sampler = TaskSampler::new(tasks, self.count, self.samples_of_shard);
         Box::new(PythonLearner::new(self.computation(device), sampler, tasks.seed))
     }
 

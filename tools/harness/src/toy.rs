@@ -85,7 +85,7 @@ impl Dataset for ToyData {
     }
 
     fn learner(self: Arc<Self>, _device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
-        let tasks = TaskSampler::new(tasks, self.count());
+        let tasks = TaskSampler::new(tasks, self.count(), None);
         Box::new(ToyLearner { data: self, tasks, parameters: Vec::new() })
     }
 
