@@ -6,7 +6,7 @@
 use crate::image::Size;
 use crate::instructions::by_width;
 use crate::normalise::{
-    NormGradients, NormInputGradient, Normalise, PixelSums, Plain, Products, Slopes, Squares, before_relu,
+    NormForward, NormGradients, NormInputGradient, Normalise, PixelSums, Plain, Products, Slopes, Squares, before_relu,
 };
 use crate::{spread, zeros};
 
@@ -113,23 +113,10 @@ pub fn forward(
     output
 }
 
-/// The operands and results of the forward pass that the gradients need, channels last.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchForward<'a> {
-    /// The input images.
-    pub x: &'a [f32],
-    /// The output, after ReLU if there is one.
-    pub output: &'a [f32],
-    /// The statistics by which the images were normalised.
-    pub statistics: &'a Statistics,
-    /// The factors of the channels.
-    pub gamma: &'a [f32],
-}
-
 /// Computes the gradients from that of the output. Sums are computed as in [`statistics`]; those of tasks are added in their order.
-pub fn gradients(g: BatchGeometry, saved: BatchForward<'_>, gradient: &[f32]) -> NormGradients {
+pub fn gradients(g: BatchGeometry, saved: NormForward<'_>, statistics: &Statistics, gradient: &[f32]) -> NormGradients {
     let (per_sample, channels) = (g.size.numbers(), g.size.channels);
-    let Statistics { means, variances, of_images } = saved.statistics;
+    let Statistics { means, variances, of_images } = statistics;
     let mut passed = gradient.to_vec();
     // For each image, the sums of the gradient, and of its products with the differences between the input and its mean.
     let [mut plain, mut products] = [(); 2].map(|()| vec![0.0; g.samples * channels]);

@@ -5,7 +5,7 @@
 use crate::image::Size;
 use crate::instructions::by_width;
 use crate::normalise::{
-    NormGradients, NormInputGradient, Normalise, PixelSums, Plain, Products, Slopes, Squares, before_relu,
+    NormForward, NormGradients, NormInputGradient, Normalise, PixelSums, Plain, Products, Slopes, Squares, before_relu,
 };
 use crate::{spread, zeros};
 
@@ -74,22 +74,9 @@ fn statistics(g: GroupGeometry, x: &[f32], groups: &mut [Group]) {
     }
 }
 
-/// The operands and results of the forward pass that the gradients need, channels last.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupForward<'a> {
-    /// The input images.
-    pub x: &'a [f32],
-    /// The output, after ReLU if there is one.
-    pub output: &'a [f32],
-    /// The statistics of the groups.
-    pub groups: &'a [Group],
-    /// The factors of the channels.
-    pub gamma: &'a [f32],
-}
-
 /// Computes the gradients from that of the output. Sums over pixels are computed as in the forward pass; sums over
 /// samples are in their order.
-pub fn gradients(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32]) -> NormGradients {
+pub fn gradients(g: GroupGeometry, saved: NormForward<'_>, groups: &[Group], gradient: &[f32]) -> NormGradients {
     let (per_sample, channels) = (g.size.numbers(), g.size.channels);
     let mut passed = gradient.to_vec();
     let mut x = zeros(gradient.len());
@@ -101,8 +88,8 @@ pub fn gradients(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32]) ->
         if g.relu {
             before_relu(passed, &saved.output[own.clone()]);
         }
-        let saved = GroupForward { x: &saved.x[own], groups: &saved.groups[n * g.groups..][..g.groups], ..saved };
-        of_sample(g, saved, passed, x, sums);
+        let (saved, groups) = (NormForward { x: &saved.x[own], ..saved }, &groups[n * g.groups..][..g.groups]);
+        of_sample(g, saved, groups, passed, x, sums);
     });
     let [mut gamma, mut beta] = [(); 2].map(|()| vec![0.0; channels]);
     for sums in sums.chunks_exact(2 * channels) {
@@ -112,10 +99,17 @@ pub fn gradients(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32]) ->
     NormGradients { x, gamma, beta, shortcut: passed }
 }
 
-fn of_sample(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32], x: &mut [f32], sums: &mut [f32]) {
+fn of_sample(
+    g: GroupGeometry,
+    saved: NormForward<'_>,
+    groups: &[Group],
+    gradient: &[f32],
+    x: &mut [f32],
+    sums: &mut [f32],
+) {
     let (channels, per_group) = (g.size.channels, g.size.channels / g.groups);
     let by_channel = |value: fn(&Group) -> f32| -> Vec<f32> {
-        saved.groups.iter().flat_map(|group| std::iter::repeat_n(value(group), per_group)).collect()
+        groups.iter().flat_map(|group| std::iter::repeat_n(value(group), per_group)).collect()
     };
     let (means, scales) = (by_channel(|group| group.mean), by_channel(|group| group.scale));
     let plain = by_width(PixelSums { channels, count: x.len(), term: Plain(gradient) });

@@ -191,6 +191,17 @@ impl Blocked for NormInputGradient<'_> {
     }
 }
 
+/// The operands and results of the forward pass that the gradients need, channels last.
+#[derive(Clone, Copy, Debug)]
+pub struct NormForward<'a> {
+    /// The input images.
+    pub x: &'a [f32],
+    /// The output, after ReLU if there is one.
+    pub output: &'a [f32],
+    /// The factors of the channels.
+    pub gamma: &'a [f32],
+}
+
 /// The gradients of the operands of a normalisation.
 #[derive(Debug)]
 pub struct NormGradients {

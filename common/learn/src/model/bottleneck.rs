@@ -45,13 +45,13 @@ impl<N: Norm> ResidualBlock<N> for Bottleneck<N> {
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let y = self.norm1.forward(self.conv1.forward(x.clone()), None);
-        let y = self.norm2.forward(self.conv2.forward(y), None);
+        let y = self.norm1.run(self.conv1.forward(x.clone()), None, true);
+        let y = self.norm2.run(self.conv2.forward(y), None, true);
         let shortcut = match (&self.shortcut_conv, &self.shortcut_norm) {
-            (Some(convolution), Some(normalisation)) => normalisation.normalise(convolution.forward(x)),
+            (Some(convolution), Some(normalisation)) => normalisation.run(convolution.forward(x), None, false),
             _ => x,
         };
-        self.norm3.forward(self.conv3.forward(y), Some(shortcut))
+        self.norm3.run(self.conv3.forward(y), Some(shortcut), true)
     }
 }
 

@@ -41,11 +41,8 @@ pub trait Norm: Module + ModuleDisplay + 'static {
     /// Creates a normalisation of this many channels.
     fn of(channels: usize, device: &Device) -> Self;
 
-    /// Normalises images, adds the shortcut, if there is one, and applies ReLU.
-    fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4>;
-
-    /// Normalises images, and nothing else.
-    fn normalise(&self, images: Tensor<4>) -> Tensor<4>;
+    /// Normalises images, adds the shortcut, if there is one, and applies ReLU if `with_relu` is set.
+    fn run(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>, with_relu: bool) -> Tensor<4>;
 }
 
 /// A block of a residual network.
@@ -65,12 +62,8 @@ impl Norm for GroupNorm {
         Self::new(GroupNormConfig::new(GROUPS, channels).init(device))
     }
 
-    fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
-        self.run(images, shortcut, true)
-    }
-
-    fn normalise(&self, images: Tensor<4>) -> Tensor<4> {
-        self.run(images, None, false)
+    fn run(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>, with_relu: bool) -> Tensor<4> {
+        Self::run(self, images, shortcut, with_relu)
     }
 }
 
@@ -79,12 +72,8 @@ impl Norm for BatchNorm {
         Self::new(BatchNormConfig::new(channels).init(device))
     }
 
-    fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
-        self.run(images, shortcut, true)
-    }
-
-    fn normalise(&self, images: Tensor<4>) -> Tensor<4> {
-        self.run(images, None, false)
+    fn run(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>, with_relu: bool) -> Tensor<4> {
+        Self::run(self, images, shortcut, with_relu)
     }
 }
 
@@ -150,9 +139,9 @@ impl<N: Norm, B: ResidualBlock<N>> ResNet<N, B> {
 
 impl<N: Norm, B: ResidualBlock<N>> Network for ResNet<N, B> {
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        let mut x = self.norm1.forward(self.conv1.forward(images), None);
+        let mut x = self.norm1.run(self.conv1.forward(images), None, true);
         if let (Some(convolution), Some(normalisation)) = (&self.conv2, &self.norm2) {
-            x = normalisation.forward(convolution.forward(x), None);
+            x = normalisation.run(convolution.forward(x), None, true);
         }
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten() {
             x = block.forward(x);
@@ -189,10 +178,10 @@ impl<N: Norm> ResidualBlock<N> for BasicBlock<N> {
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let y = self.norm1.forward(self.conv1.forward(x.clone()), None);
+        let y = self.norm1.run(self.conv1.forward(x.clone()), None, true);
         let y = self.conv2.forward(y);
         let shortcut = if self.shrinks { subsample(x, y.dims()[1]) } else { x };
-        self.norm2.forward(y, Some(shortcut))
+        self.norm2.run(y, Some(shortcut), true)
     }
 }
 

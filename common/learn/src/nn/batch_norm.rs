@@ -2,16 +2,13 @@
 
 use std::sync::{Arc, Once};
 
-use ata_nn::batch_norm::{self as kernel, BatchForward, BatchGeometry, Statistics};
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use ata_nn::batch_norm::{BatchGeometry, Statistics, statistics};
+use burn::backend::Flex;
 use burn::module::{Flag, Module, Param};
-use burn::tensor::activation::relu;
 use burn::tensor::module::{batch_norm, batch_norm_train};
 use burn::tensor::{FloatDType, Tensor};
-use burn_flex::FlexTensor;
 
+use super::normalise::{NormKernel, finish_by_burn, normalise};
 use super::{flex, tasks};
 
 /// With fewer samples in a task, its statistics are so noisy that a warning says so.
@@ -70,14 +67,14 @@ impl BatchNorm {
             warn_of_few_samples(images.dims()[0] / tasks);
         }
         if !flex::takes(&images) {
-            return self.by_burn(images, shortcut, with_relu, trains.then_some(tasks));
+            return finish_by_burn(self.by_burn(images, trains.then_some(tasks)), shortcut, with_relu);
         }
         let (samples, size) = flex::sizes(&images);
         let g = BatchGeometry { samples, size, tasks, epsilon: self.epsilon, relu: with_relu };
         let statistics = if trains {
             let x = images.clone().inner().try_into_primitive::<Flex>().expect("a tensor of the CPU device");
             let x = flex::viewable(x);
-            let statistics = kernel::statistics(g, &flex::view(&x).images(samples, size));
+            let statistics = statistics(g, &flex::view(&x).images(samples, size));
             let of_tasks = |values| Tensor::<1>::from_floats(&*g.mean_of_tasks(values), &images.device()).inner();
             self.leave(of_tasks(&statistics.means), of_tasks(&statistics.variances), g.pixels());
             statistics
@@ -86,11 +83,7 @@ impl BatchNorm {
                 .map(|running| running.val().into_data().try_to_vec().expect("averaged parameters are f32"));
             Statistics { means, variances, of_images: false }
         };
-        // An empty constant represents no shortcut, so that no gradient is computed for it.
-        let shortcut = shortcut.unwrap_or_else(|| Tensor::zeros([0; 4], &images.device()));
-        let (gamma, beta) = (self.gamma.val().into_dispatch(), self.beta.val().into_dispatch());
-        let (x, shortcut) = (images.into_dispatch(), shortcut.into_dispatch());
-        Tensor::from_dispatch(Dispatch::batch_norm_of_tasks(x, gamma, beta, shortcut, g, Arc::new(statistics)))
+        normalise(images, [&self.gamma, &self.beta], shortcut, NormKernel::Batch(g, Arc::new(statistics)))
     }
 
     /// Leaves the running statistics after a task with these means and biased variances of so many pixels.
@@ -103,13 +96,7 @@ impl BatchNorm {
     }
 
     /// Normalises the tasks of a batch, or, if there is no number of them, by the running statistics.
-    fn by_burn(
-        &self,
-        images: Tensor<4>,
-        shortcut: Option<Tensor<4>>,
-        with_relu: bool,
-        tasks: Option<usize>,
-    ) -> Tensor<4> {
+    fn by_burn(&self, images: Tensor<4>, tasks: Option<usize>) -> Tensor<4> {
         let (dtype, [samples, channels, height, width]) = (images.dtype(), images.dims());
         let [gamma, beta] = [&self.gamma, &self.beta].map(|values| values.val().cast(FloatDType::F32));
         let x = images.cast(FloatDType::F32);
@@ -127,12 +114,7 @@ impl BatchNorm {
         } else {
             batch_norm(x, gamma, beta, self.running_mean.val(), self.running_var.val(), self.epsilon)
         };
-        let normalised = normalised.cast(dtype);
-        let sum = match shortcut {
-            Some(shortcut) => normalised + shortcut,
-            None => normalised,
-        };
-        if with_relu { relu(sum) } else { sum }
+        normalised.cast(dtype)
     }
 }
 
@@ -142,68 +124,5 @@ fn warn_of_few_samples(samples: usize) {
         WARNED.call_once(|| {
             tracing::warn!("batch normalisation over the {samples} samples of a task is noisy: --task-batch 8 or more");
         });
-    }
-}
-
-#[backend_extension(Flex, Autodiff)]
-trait BatchNormOperation: Backend {
-    fn batch_norm_of_tasks(
-        x: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        beta: FloatTensor<Self>,
-        shortcut: FloatTensor<Self>,
-        g: BatchGeometry,
-        statistics: Arc<Statistics>,
-    ) -> FloatTensor<Self>;
-}
-
-impl BatchNormOperation for Flex {
-    fn batch_norm_of_tasks(
-        x: FlexTensor,
-        gamma: FlexTensor,
-        beta: FlexTensor,
-        shortcut: FlexTensor,
-        g: BatchGeometry,
-        statistics: Arc<Statistics>,
-    ) -> FlexTensor {
-        let (x, shortcut) = (flex::viewable(x), flex::viewable(shortcut));
-        let (gamma, beta) = (gamma.to_contiguous(), beta.to_contiguous());
-        let images = |tensor| flex::view(tensor).images(g.samples, g.size);
-        let has_shortcut = shortcut.layout().num_elements() > 0;
-        let shortcut = has_shortcut.then(|| images(&shortcut));
-        let affine = [flex::numbers(&gamma), flex::numbers(&beta)];
-        let output = kernel::forward(g, &images(&x), affine, shortcut.as_deref(), &statistics);
-        flex::images(output, g.samples, g.size)
-    }
-}
-
-impl<C: CheckpointStrategy> BatchNormOperation for Autodiff<Flex, C> {
-    fn batch_norm_of_tasks(
-        x: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        beta: FloatTensor<Self>,
-        shortcut: FloatTensor<Self>,
-        g: BatchGeometry,
-        statistics: Arc<Statistics>,
-    ) -> FloatTensor<Self> {
-        flex::differentiable::<C, _, 4>(
-            [x, gamma, beta, shortcut],
-            |[x, gamma, beta, shortcut]| Flex::batch_norm_of_tasks(x, gamma, beta, shortcut, g, statistics.clone()),
-            |[x, gamma, beta, shortcut]| {
-                let (x, gamma) = (flex::viewable(x), gamma.to_contiguous());
-                let operands = (x.clone(), gamma.clone());
-                let output = Flex::batch_norm_of_tasks(operands.0, operands.1, beta, shortcut, g, statistics.clone());
-                (output.clone(), (g, [x, output, gamma], statistics.clone()))
-            },
-            |(g, [x, output, gamma], statistics), gradient, wanted| {
-                let gradient = flex::viewable(gradient);
-                let images = |tensor| flex::view(tensor).images(g.samples, g.size);
-                let (x, output) = (images(&x), images(&output));
-                let saved =
-                    BatchForward { x: &x, output: &output, statistics: &statistics, gamma: flex::numbers(&gamma) };
-                let found = kernel::gradients(g, saved, &images(&gradient));
-                flex::norm_gradients(found, (g.samples, g.size), wanted)
-            },
-        )
     }
 }

@@ -5,7 +5,6 @@ use std::fmt::Debug;
 
 use ata_nn::image::{ImageView, Size};
 use ata_nn::linear::Matrix;
-use ata_nn::normalise::NormGradients;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -76,22 +75,6 @@ pub(super) fn images(numbers: Vec<f32>, samples: usize, size: Size) -> FlexTenso
     let strides = [size.numbers(), 1, width * channels, channels].map(stride);
     let layout = Layout::new(Shape::from([samples, channels, height, width]), strides.into(), 0);
     FlexTensor::new(Bytes::from_elems(numbers), layout, DType::F32)
-}
-
-/// Converts the gradients of (images, factors, summands, shortcut) of a normalisation, as far as they are wanted.
-pub(super) fn norm_gradients(
-    found: NormGradients,
-    (samples, size): (usize, Size),
-    [x, gamma, beta, shortcut]: [bool; 4],
-) -> [Option<FlexTensor>; 4] {
-    let of_images = |numbers| images(numbers, samples, size);
-    let of_channels = |numbers| tensor(numbers, [size.channels]);
-    [
-        x.then(|| of_images(found.x)),
-        gamma.then(|| of_channels(found.gamma)),
-        beta.then(|| of_channels(found.beta)),
-        shortcut.then(|| of_images(found.shortcut)),
-    ]
 }
 
 /// A tensor of burn's autodiff, with any strategy of checkpoints.

@@ -38,6 +38,7 @@ mod factors;
 mod flex;
 mod group_norm;
 mod linear;
+mod normalise;
 mod pixels;
 mod pointwise;
 mod tasks;
