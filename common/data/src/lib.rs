@@ -170,11 +170,8 @@ pub enum DataError {
         others: Vec<BadImage>,
     },
     /// The split has no samples.
-    #[error("the data has no {split} samples: is it too short?")]
-    Empty {
-        /// The split.
-        split: Split,
-    },
+    #[error("the data has no {0} samples: is it too short?")]
+    Empty(Split),
     /// The data is missing, or the problem could not open or read it.
     #[error("{0}")]
     Problem(String),

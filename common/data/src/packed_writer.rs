@@ -81,7 +81,7 @@ impl PackedWriter {
     /// Gives the file and its index, if there is one, their final names.
     pub fn keep(self, channels: Channels, out: &Path, split: Split) -> Result<(), DataError> {
         if self.records == 0 {
-            return Err(DataError::Empty { split });
+            return Err(DataError::Empty(split));
         }
         let (path, of_index) = (out.join(split.packed_name()), out.join(split.shards_name()));
         let (file, index) = self.finish(channels).map_err(DataError::write(&path))?;

@@ -233,7 +233,7 @@ mod tests {
             gpu if gpus.contains(&gpu) => Ok(gpu.to_string()),
             _ => Err(missing),
         };
-        let gpus = if gpus.is_empty() { Err(DeviceError::NoGpu { software: 0 }) } else { Ok(gpus.to_vec()) };
+        let gpus = if gpus.is_empty() { Err(DeviceError::NoGpu(0)) } else { Ok(gpus.to_vec()) };
         Found { build, wanted, opened, gpus }
     }
 

@@ -117,7 +117,7 @@ fn compare(
 ) -> Result<Gradient, Box<dyn Error>> {
     let cpu = Computed::on(&DeviceChoice::Cpu.open()?, model, data, task_batch)?;
     let found = Computed::on(device, model, data, task_batch)?;
-    let (limit, batch_limit) = limits(device.rounds_to_tf32());
+    let (limit, batch_limit) = limits(device.rounds_to_tf32);
     Ok(Gradient {
         model: name.into(),
         parameters: model.parameter_count(),

@@ -55,15 +55,12 @@ pub enum DeviceError {
     /// The device does not compute in bf16.
     #[error("{0} does not compute in bf16: leave out --precision")]
     NoBf16(String),
-    /// The machine has no GPU that this build can reach.
+    /// The machine has no GPU that this build can reach, but so many other adapters.
     #[error(
-        "no GPU was found; software adapters ({software} found) have to be named, as in wgpu:0. See `ata doctor` for a \
+        "no GPU was found; software adapters ({0} found) have to be named, as in wgpu:0. See `ata doctor` for a \
          list; --device cpu always works"
     )]
-    NoGpu {
-        /// The number of adapters that are not GPUs.
-        software: usize,
-    },
+    NoGpu(usize),
 }
 
 impl FromStr for DeviceChoice {
@@ -103,10 +100,11 @@ impl fmt::Display for DeviceChoice {
 pub struct OpenDevice {
     pub(crate) device: Device,
     pub(crate) precision: Precision,
-    /// Whether the factors of products may be rounded to TF32, which has 10 bits after the point.
-    rounds_to_tf32: bool,
+    /// Whether the device may round the factors of matrix products and convolutions to TF32, which has 10 bits after the point, as CUDA's
+    /// fastest kernels do on the tensor cores, and PyTorch's convolutions.
+    pub rounds_to_tf32: bool,
     /// The most samples of a task whose gradient is computed at once, if not all of them.
-    pub(crate) micro_batch: Option<u32>,
+    pub micro_batch: Option<u32>,
     /// The name of the device in logs and the run summary: `cpu`, or the kind and name of an adapter; then the precision, if it is not f32.
     pub name: String,
 }
@@ -117,21 +115,10 @@ impl OpenDevice {
         is_cpu(&self.device)
     }
 
-    /// Returns whether the device may round the factors of matrix products and convolutions to TF32, as CUDA's fastest kernels do on the
-    /// tensor cores, and PyTorch's convolutions.
-    pub fn rounds_to_tf32(&self) -> bool {
-        self.rounds_to_tf32
-    }
-
     /// Returns the same device, on which a task's gradient is computed in parts of at most so many samples.
     #[must_use]
     pub fn with_micro_batch(self, micro_batch: Option<u32>) -> Self {
         Self { micro_batch, ..self }
-    }
-
-    /// Returns the most samples of a task whose gradient is computed at once, if not all of them.
-    pub fn micro_batch(&self) -> Option<u32> {
-        self.micro_batch
     }
 
     /// Returns the precision of gradients.
@@ -186,13 +173,8 @@ impl DeviceChoice {
     }
 
     fn open_cpu() -> OpenDevice {
-        OpenDevice {
-            device: Device::flex(),
-            precision: Precision::F32,
-            rounds_to_tf32: false,
-            micro_batch: None,
-            name: "cpu".into(),
-        }
+        let (device, name) = (Device::flex(), "cpu".into());
+        OpenDevice { device, precision: Precision::F32, rounds_to_tf32: false, micro_batch: None, name }
     }
 
     #[cfg(feature = "gpu")]
@@ -216,7 +198,7 @@ impl DeviceChoice {
         let adapters = wgpu_adapters();
         let gpus = adapters.iter().enumerate().filter(|(_, adapter)| **adapter != software);
         let gpus: Vec<Self> = gpus.map(|(index, _)| Self::Wgpu(Some(index))).collect();
-        if gpus.is_empty() { Err(DeviceError::NoGpu { software: adapters.len() }) } else { Ok(gpus) }
+        if gpus.is_empty() { Err(DeviceError::NoGpu(adapters.len())) } else { Ok(gpus) }
     }
 
     #[cfg(feature = "cuda")]

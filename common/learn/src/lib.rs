@@ -41,7 +41,7 @@ pub use model::{
 };
 pub use nn::{MixedLabels, Targets, cross_entropy, cross_entropy_of_targets};
 pub use precision::Precision;
-pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
+pub use problem::{Adaptation, Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 pub use process::{keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
 pub use sift::{Sifted, sift};
 pub use squares::with_squares;

@@ -39,12 +39,7 @@ pub trait Problem: Send + Sync + 'static {
 
     /// Adapts the problem to the data that `--data` names, before a run begins: prepares files, which may take long, and derives properties
     /// of the network from the data, such as the number of classes. By default there is nothing to adapt.
-    fn adapt(
-        &self,
-        _data: &Path,
-        _options: FolderOptions,
-        _progress: PackProgress<'_>,
-    ) -> Result<Option<Adapted<Self>>, DataError>
+    fn adapt(&self, _data: &Path, _options: FolderOptions, _progress: PackProgress<'_>) -> Adaptation<Self>
     where
         Self: Sized,
     {
@@ -79,6 +74,9 @@ pub struct Adapted<M> {
     /// The samples that are not used, and the reasons.
     pub left_out: Vec<BadImage>,
 }
+
+/// The result of an attempt to adapt a problem or model; `None` if there is nothing to adapt.
+pub type Adaptation<M> = Result<Option<Adapted<M>>, DataError>;
 
 /// The samples of a split, shared by all of its readers.
 pub trait Samples: Send + Sync + 'static {

@@ -11,7 +11,7 @@ use crate::device::OpenDevice;
 use crate::evaluator::{EvaluationBatches, Evaluator};
 use crate::learner::{Learner, LearnerError, TaskGradient};
 use crate::model::{Dataset, Model};
-use crate::problem::{Adapted, Measurement};
+use crate::problem::{Adaptation, Adapted, Measurement};
 use crate::sift::Sifted;
 
 /// Returns a model whose vectors end in a tally of the squares of tasks' gradients in each trained tensor.
@@ -36,12 +36,7 @@ impl Model for Squared {
         Ok(parameters)
     }
 
-    fn adapt(
-        &self,
-        data: &Path,
-        options: FolderOptions,
-        progress: PackProgress<'_>,
-    ) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
+    fn adapt(&self, data: &Path, options: FolderOptions, progress: PackProgress<'_>) -> Adaptation<Arc<dyn Model>> {
         let adapted = self.0.adapt(data, options, progress)?;
         Ok(adapted.map(|adapted| Adapted { model: with_squares(adapted.model), ..adapted }))
     }
@@ -115,8 +110,7 @@ impl Learner for SquaredLearner {
     }
 
     fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
-        let task = self.learner.gradient(iteration, index)?;
-        Ok(self.tallied(task, 1))
+        self.fused(iteration, TaskRange::single(index))
     }
 
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {

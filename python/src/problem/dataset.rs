@@ -40,7 +40,7 @@ impl PythonDataset {
         let (count, samples_of_shard) = opened.map_err(|raised| DataError::Problem(raised.text))?;
         // Python receives indices as numpy.int64.
         match i64::try_from(count) {
-            Ok(0) => Err(DataError::Empty { split }),
+            Ok(0) => Err(DataError::Empty(split)),
             Ok(_) => Ok(Self { problem, sizes, split, count, samples_of_shard }),
             Err(_) => Err(DataError::Problem(format!("{count} {split} samples: expected less than 2^63"))),
         }
@@ -48,7 +48,7 @@ impl PythonDataset {
 
     fn computation(&self, device: &OpenDevice) -> Result<Computation, String> {
         let computation = Computation::new(&self.problem, word(self.split), self.sizes.values());
-        let limited = computation.and_then(|own| own.limited(device.micro_batch()));
+        let limited = computation.and_then(|own| own.limited(device.micro_batch));
         limited.map_err(|raised| raised.text)
     }
 }

@@ -10,7 +10,7 @@ use super::{ImageParameters, ImageShape};
 use crate::flat;
 use crate::images::ImageInput;
 use crate::nn::cross_entropy_of_targets;
-use crate::problem::{Adapted, Measurement, Problem};
+use crate::problem::{Adaptation, Adapted, Measurement, Problem};
 use ata_data::{DataError, DataSource, FolderOptions, ImageInfo, Images, PackProgress, Split};
 use ata_sums::Metadata;
 
@@ -51,12 +51,7 @@ impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> Proble
         (self.new)(self.parameters.shape(), device)
     }
 
-    fn adapt(
-        &self,
-        data: &Path,
-        options: FolderOptions,
-        progress: PackProgress<'_>,
-    ) -> Result<Option<Adapted<Self>>, DataError> {
+    fn adapt(&self, data: &Path, options: FolderOptions, progress: PackProgress<'_>) -> Adaptation<Self> {
         let (data, left_out) = Images::prepare(data, self.parameters.shape().size, options, progress)?;
         let info = Images::describe(&self.locate(&data, Split::Train)?)?;
         let (parameters, added) = self.parameters.adapted(&info);

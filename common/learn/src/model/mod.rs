@@ -25,7 +25,7 @@ use crate::evaluator::{BurnEvaluator, Evaluator};
 use crate::flat;
 use crate::learner::{BurnLearner, Learner};
 use crate::nn::{BatchNorm, GroupNorm};
-use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
+use crate::problem::{Adaptation, Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::table_of;
 use ata_data::{DataError, DataSource, FolderOptions, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, OwnOptimizer, ParameterTable};
@@ -44,12 +44,7 @@ pub trait Model: Send + Sync {
     fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError>;
 
     /// Adapts the model to the data that `--data` names, before a run begins; see [`Problem::adapt`].
-    fn adapt(
-        &self,
-        _data: &Path,
-        _options: FolderOptions,
-        _progress: PackProgress<'_>,
-    ) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
+    fn adapt(&self, _data: &Path, _options: FolderOptions, _progress: PackProgress<'_>) -> Adaptation<Arc<dyn Model>> {
         Ok(None)
     }
 
@@ -182,12 +177,7 @@ impl<P: Problem> Model for ProblemModel<P> {
         Ok(flat::parameters(&self.0.network(&cpu)))
     }
 
-    fn adapt(
-        &self,
-        data: &Path,
-        options: FolderOptions,
-        progress: PackProgress<'_>,
-    ) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
+    fn adapt(&self, data: &Path, options: FolderOptions, progress: PackProgress<'_>) -> Adaptation<Arc<dyn Model>> {
         let adapted = self.0.adapt(data, options, progress)?;
         Ok(adapted.map(|Adapted { model: problem, parameters, data, left_out }| Adapted {
             model: model(problem),
@@ -204,7 +194,7 @@ impl<P: Problem> Model for ProblemModel<P> {
     fn open(&self, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, DataError> {
         let samples = self.0.open(source, split)?;
         if samples.count() == 0 {
-            return Err(DataError::Empty { split });
+            return Err(DataError::Empty(split));
         }
         Ok(Arc::new(OpenData { problem: self.0.clone(), samples }))
     }

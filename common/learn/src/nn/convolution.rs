@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use ata_nn::conv_relu_pool::{self, ForwardState};
 use ata_nn::conv3x3::{self, Geometry};
-use ata_nn::conv3x3_gradient::{self, ConvGradients};
-use ata_nn::image::Size;
-use ata_nn::{conv_relu_pool, conv_relu_pool_gradient};
+use ata_nn::{Aligned, conv_relu_pool_gradient, conv3x3_gradient};
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
@@ -59,7 +58,7 @@ impl Conv3x3 {
         // The missing bias is a constant, so that no gradient is computed for it.
         let bias = bias.unwrap_or_else(|| Tensor::zeros([outputs], &images.device()));
         let (images, weight, bias) = (images.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
-        Tensor::from_dispatch(Dispatch::conv3x3(images, weight, bias, g))
+        Tensor::from_dispatch(Dispatch::convolve(images, weight, bias, g, false))
     }
 }
 
@@ -91,102 +90,77 @@ impl ConvReluPool {
         }
         let g = Geometry { samples, input, outputs: weight.dims()[0], stride: 1 };
         let (images, weight, bias) = (images.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
-        Tensor::from_dispatch(Dispatch::conv_relu_pool(images, weight, bias, g))
+        Tensor::from_dispatch(Dispatch::convolve(images, weight, bias, g, true))
     }
 }
 
 #[backend_extension(Flex, Autodiff)]
-trait ConvolutionOperations: Backend {
-    fn conv3x3(
+trait ConvolutionOperation: Backend {
+    /// Convolves images; if `pools` is set, ReLU and pooling follow.
+    fn convolve(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         g: Geometry,
-    ) -> FloatTensor<Self>;
-
-    fn conv_relu_pool(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        g: Geometry,
+        pools: bool,
     ) -> FloatTensor<Self>;
 }
 
-impl ConvolutionOperations for Flex {
-    fn conv3x3(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, g: Geometry) -> FlexTensor {
+impl ConvolutionOperation for Flex {
+    fn convolve(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, g: Geometry, pools: bool) -> FlexTensor {
         let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
-        let output = conv3x3::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
-        flex::images(output, g.samples, g.output())
-    }
-
-    fn conv_relu_pool(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, g: Geometry) -> FlexTensor {
-        let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
-        let output = conv_relu_pool::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
-        flex::images(output, g.samples, g.pooled())
+        let (x, weight, bias) = (flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
+        if pools {
+            flex::images(conv_relu_pool::forward_only(g, x, weight, bias), g.samples, g.pooled())
+        } else {
+            flex::images(conv3x3::forward_only(g, x, weight, bias), g.samples, g.output())
+        }
     }
 }
 
-impl<C: CheckpointStrategy> ConvolutionOperations for Autodiff<Flex, C> {
-    fn conv3x3(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        g: Geometry,
-    ) -> FloatTensor<Self> {
-        flex::differentiable::<C, _, 3>(
-            [x, weight, bias],
-            |[x, weight, bias]| Flex::conv3x3(x, weight, bias, g),
-            |[x, weight, bias]| {
-                let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
-                let (output, saved) = conv3x3::forward(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
-                (flex::images(output, g.samples, g.output()), (Arc::new(saved), g, weight))
-            },
-            |(images, g, weight), gradient, wanted| {
-                let (gradient, [with_x, _, with_bias]) = (flex::viewable(gradient), wanted);
-                let (numbers, gradient) = (flex::numbers(&weight), flex::view(&gradient));
-                let found = conv3x3_gradient::gradients(g, &images, numbers, gradient, [with_x, with_bias]);
-                tensors(found, wanted, (g.samples, g.input), &weight)
-            },
-        )
-    }
+/// What the gradients need of the forward pass.
+#[derive(Debug)]
+enum Saved {
+    Dense(Aligned),
+    Pooled(ForwardState),
+}
 
-    fn conv_relu_pool(
+impl<C: CheckpointStrategy> ConvolutionOperation for Autodiff<Flex, C> {
+    fn convolve(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         g: Geometry,
+        pools: bool,
     ) -> FloatTensor<Self> {
         flex::differentiable::<C, _, 3>(
             [x, weight, bias],
-            |[x, weight, bias]| Flex::conv_relu_pool(x, weight, bias, g),
+            |[x, weight, bias]| Flex::convolve(x, weight, bias, g, pools),
             |[x, weight, bias]| {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
-                let (numbers, bias) = (flex::numbers(&weight), flex::numbers(&bias));
-                let (output, saved) = conv_relu_pool::forward(g, flex::view(&x), numbers, bias);
-                (flex::images(output, g.samples, g.pooled()), (Arc::new(saved), weight))
+                let (x, numbers, bias) = (flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
+                let (output, size, saved) = if pools {
+                    let (output, saved) = conv_relu_pool::forward(g, x, numbers, bias);
+                    (output, g.pooled(), Saved::Pooled(saved))
+                } else {
+                    let (output, images) = conv3x3::forward(g, x, numbers, bias);
+                    (output, g.output(), Saved::Dense(images))
+                };
+                (flex::images(output, g.samples, size), (Arc::new(saved), g, weight))
             },
-            |(saved, weight), gradient, wanted| {
+            |(saved, g, weight), gradient, [of_x, of_weight, of_bias]| {
                 let (gradient, numbers) = (flex::viewable(gradient), flex::numbers(&weight));
-                let with_x = wanted[0];
-                let found = conv_relu_pool_gradient::gradients(&saved, numbers, flex::view(&gradient), with_x);
-                let Geometry { samples, input, .. } = saved.geometry;
-                tensors(found, wanted, (samples, input), &weight)
+                let gradient = flex::view(&gradient);
+                let found = match &*saved {
+                    Saved::Dense(images) => conv3x3_gradient::gradients(g, images, numbers, gradient, [of_x, of_bias]),
+                    Saved::Pooled(state) => conv_relu_pool_gradient::gradients(state, numbers, gradient, of_x),
+                };
+                [
+                    of_x.then(|| flex::images(found.x, g.samples, g.input)),
+                    of_weight.then(|| flex::tensor(found.weight, weight.layout().shape().clone())),
+                    of_bias.then(|| flex::tensor(found.bias, [g.outputs])),
+                ]
             },
         )
     }
-}
-
-/// Converts the gradients of a convolution's input, weight and bias, as far as they are wanted.
-fn tensors(
-    found: ConvGradients,
-    [of_x, of_weight, of_bias]: [bool; 3],
-    (samples, input): (usize, Size),
-    weight: &FlexTensor,
-) -> [Option<FlexTensor>; 3] {
-    let outputs = found.bias.len();
-    [
-        of_x.then(|| flex::images(found.x, samples, input)),
-        of_weight.then(|| flex::tensor(found.weight, weight.layout().shape().clone())),
-        of_bias.then(|| flex::tensor(found.bias, [outputs])),
-    ]
 }
