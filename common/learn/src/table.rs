@@ -57,22 +57,3 @@ impl ModuleVisitor for TableVisitor {
         self.tensors.push(TensorEntry { is_transposed, kind, ..TensorEntry::new(names.join("."), shape) });
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::builtin_model;
-
-    /// In PyTorch, Conv2d weights are [out, in, height, width], and Linear weights are [out, in].
-    #[test]
-    fn names_and_shapes_are_pytorchs() {
-        let table = builtin_model("cnn").unwrap().table();
-        let named: Vec<String> =
-            table.tensors.iter().map(|entry| format!("{} {:?}", entry.name, entry.shape)).collect();
-        assert_eq!(
-            named.join(", "),
-            "conv1.weight [16, 3, 3, 3], conv1.bias [16], conv2.weight [32, 16, 3, 3], conv2.bias [32], \
-             conv3.weight [64, 32, 3, 3], conv3.bias [64], hidden.weight [120, 1024], hidden.bias [120], \
-             output.weight [100, 120], output.bias [100]"
-        );
-    }
-}

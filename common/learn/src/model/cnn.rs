@@ -85,35 +85,3 @@ impl Network for Cnn {
         self.output.forward(x)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::builtin_model;
-    use super::*;
-
-    #[test]
-    fn parameter_counts() {
-        for (specification, expected) in [
-            ("cnn", 158_684),
-            ("cnn:classes=100,widths=16/32/64/120,size=32", 158_684),
-            // There are 90 outputs fewer, each with 120 weights and a bias.
-            ("cnn:classes=10", 158_684 - 90 * 121),
-            // There are 64 channels of 8 × 8 instead of 4 × 4 pixels, with 120 weights each.
-            ("cnn:size=64", 158_684 + 64 * 48 * 120),
-        ] {
-            assert_eq!(builtin_model(specification).unwrap().parameter_count(), expected, "{specification}");
-        }
-    }
-
-    #[test]
-    fn bad_specifications_are_refused() {
-        for text in ["resnet", "", "cnn:depth=3", "cnn:"] {
-            let found = builtin_model(text).err();
-            assert_eq!(found, (text != "cnn:").then(|| ModelError::Unknown(text.into())), "{text}");
-        }
-        for text in ["1/2/3", "1/2/3/0", "1/2/3/4/5", "a/2/3/4", "1/2/3/9999"] {
-            let error = builtin_model(&format!("cnn:widths={text}")).err().unwrap().to_string();
-            assert!(error.starts_with(&format!("model 'cnn': widths '{text}' must be four whole numbers")), "{error}");
-        }
-    }
-}

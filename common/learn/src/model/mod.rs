@@ -1,18 +1,16 @@
 //! Models: problems from the view of coordinator and workers, and the built-in ones.
 
-mod bottleneck;
 mod classifier;
 mod cnn;
 mod described;
 mod image_parameters;
 mod resnet;
 
-pub use bottleneck::Bottleneck;
 pub use classifier::{ImageClassifier, Network};
 pub use cnn::{Cnn, CnnWidths};
 pub use described::DescribedModel;
 pub use image_parameters::{ImageParameters, ImageShape};
-pub use resnet::{BasicBlock, ResNet};
+pub use resnet::{BasicBlock, Bottleneck, ResNet};
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -238,5 +236,78 @@ impl<P: Problem> Dataset for OpenData<P> {
 
     fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator> {
         Box::new(BurnEvaluator::new(self, device.device.clone().without_autodiff()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of residual networks are the papers' 0.27 M and 11.7 M, with other numbers of classes, without projections, and with a different
+    /// beginning; and that of torchvision's ResNet-50, with a different beginning.
+    #[test]
+    fn parameter_counts() {
+        for (specification, expected) in [
+            ("cnn", 158_684),
+            ("cnn:classes=100,widths=16/32/64/120,size=32", 158_684),
+            // There are 90 outputs fewer, each with 120 weights and a bias.
+            ("cnn:classes=10", 158_684 - 90 * 121),
+            // There are 64 channels of 8 × 8 instead of 4 × 4 pixels, with 120 weights each.
+            ("cnn:size=64", 158_684 + 64 * 48 * 120),
+            ("resnet20", 275_572),
+            ("resnet20:width=16", 275_572),
+            ("resnet20:width=32", 1_085_572),
+            ("resnet20:size=64,classes=10", 275_572 - 90 * 65),
+            ("resnet18:classes=1000,size=224", 11_545_000),
+            ("resnet50:classes=1000,size=224", 25_557_032 - 9_408 + 1_728 + 36_864 + 128),
+        ] {
+            assert_eq!(builtin_model(specification).unwrap().parameter_count(), expected, "{specification}");
+        }
+    }
+
+    /// In PyTorch, weights of Conv2d are [out, in, height, width], and those of Linear are [out, in].
+    #[test]
+    fn names_and_shapes_are_pytorchs() {
+        let of_cnn = "conv1.weight [16, 3, 3, 3], conv1.bias [16], conv2.weight [32, 16, 3, 3], conv2.bias [32], \
+                      conv3.weight [64, 32, 3, 3], conv3.bias [64], hidden.weight [120, 1024], hidden.bias [120], \
+                      output.weight [100, 120], output.bias [100]";
+        let of_resnet20 = "layer2.0.conv1.weight [32, 16, 3, 3], layer3.2.norm2.weight [64], norm1.bias [16], output.weight [100, 64]";
+        let of_resnet18 = "conv2.weight [64, 64, 3, 3], layer2.0.conv1.weight [128, 64, 3, 3], layer4.1.norm2.weight [512], \
+                           output.weight [100, 512]";
+        for (model, tensors, expected) in
+            [("cnn", 10, of_cnn), ("resnet20", 59, of_resnet20), ("resnet18", 56, of_resnet18)]
+        {
+            let table = builtin_model(model).unwrap().table();
+            let found: Vec<String> =
+                table.tensors.iter().map(|entry| format!("{} {:?}", entry.name, entry.shape)).collect();
+            assert_eq!(found.len(), tensors);
+            assert!(model != "cnn" || found.join(", ") == expected, "{found:?}");
+            for entry in expected.split_inclusive("], ").map(|entry| entry.trim_end_matches(", ")) {
+                assert!(found.iter().any(|found| found == entry), "{entry}");
+            }
+        }
+    }
+
+    #[test]
+    fn bad_specifications_are_refused_with_the_reason() {
+        assert!(builtin_model("cnn:").is_ok());
+        for text in ["resnet", "", "cnn:depth=3", "resnet20:depth=5"] {
+            assert_eq!(builtin_model(text).err(), Some(ModelError::Unknown(text.into())), "{text}");
+        }
+        for (specification, values, reason) in [
+            (
+                "cnn:widths",
+                &["1/2/3", "1/2/3/0", "1/2/3/4/5", "a/2/3/4", "1/2/3/9999"][..],
+                "must be four whole numbers",
+            ),
+            ("resnet20:width", &["12", "0", "512", "x"], "must be a multiple of 8"),
+            ("resnet20:norm", &["layer"], "must be batch or group"),
+        ] {
+            let (model, key) = specification.split_once(':').unwrap();
+            for value in values {
+                let error = builtin_model(&format!("{specification}={value}")).err().unwrap().to_string();
+                assert!(error.starts_with(&format!("model '{model}': {key} '{value}' {reason}")), "{error}");
+            }
+        }
     }
 }
