@@ -5,11 +5,9 @@
 //! interpreter's lock; the program releases the lock, and acquires it to call Python.
 //!
 //! # Layout
-//! - `scheduler`: the class `Scheduler`, and the function `outer_rate`
-//! - `policies`: the function `policies`
+//! - `scheduler`: the class `Scheduler`, and the functions `outer_rate` and `policies`
 //! - `problem`: the function `main`
 
-mod policies;
 mod problem;
 mod scheduler;
 
@@ -21,6 +19,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scheduler::Scheduler>()?;
     module.add_function(wrap_pyfunction!(scheduler::outer_rate, module)?)?;
-    module.add_function(wrap_pyfunction!(policies::policies, module)?)?;
+    module.add_function(wrap_pyfunction!(scheduler::policies, module)?)?;
     module.add_function(wrap_pyfunction!(problem::main, module)?)
 }

@@ -1,10 +1,11 @@
-//! The class `Scheduler`, and the function `outer_rate`.
+//! The class `Scheduler`, and the functions `outer_rate` and `policies`.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 
 use ata_policies::POLICIES;
 use ata_scheduler::Lockstep;
+use ata_scheduler::policy::PolicyEntry;
 use ata_types::WorkerId;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,6 +15,16 @@ use pyo3::types::PyDict;
 #[pyfunction]
 pub(crate) fn outer_rate(steps: Vec<u64>) -> f64 {
     ata_sums::outer_rate(steps.into_iter().enumerate().map(|(slot, steps)| (WorkerId::from_slot(slot), steps)))
+}
+
+/// The policies that `Scheduler` accepts, by name, with what each does and its parameters.
+#[pyfunction]
+pub(crate) fn policies(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let texts = PyDict::new(py);
+    for PolicyEntry { name, about, parameters, .. } in Lockstep::policies(POLICIES) {
+        texts.set_item(name, format!("{about}. Parameters: {parameters}"))?;
+    }
+    Ok(texts)
 }
 
 /// The only key of a state dictionary. Its value is a string, so it can be stored in any format.

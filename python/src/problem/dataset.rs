@@ -1,16 +1,15 @@
-//! One split of a problem's data.
+//! One split of a problem's data, and evaluations on it.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use ata_data::{DataError, Split, TaskSampler, Tasks};
-use ata_learn::{Dataset, Evaluator, Learner, OpenDevice};
+use ata_learn::{ClassCount, Dataset, EvaluationBatches, Evaluator, Learner, Measurement, OpenDevice};
 use ata_sums::TensorSizes;
 use pyo3::prelude::*;
 
 use super::attached;
 use super::computation::Computation;
-use super::evaluator::PythonEvaluator;
 use super::learner::PythonLearner;
 
 pub(super) struct PythonDataset {
@@ -29,15 +28,14 @@ impl PythonDataset {
         split: Split,
         path: Option<&Path>,
     ) -> Result<Self, DataError> {
-        let opened = attached(|py| {
+        let (count, samples_of_shard) = attached(|py| {
             let object = problem.bind(py);
             let count: u64 = object.call_method1("open", (word(split), path))?.extract()?;
             let of_shard = object.getattr_opt("samples_of_shard")?;
             let of_shard =
                 of_shard.map(|of_shard| of_shard.call1((word(split),))?.extract::<Option<u64>>()).transpose()?;
             Ok((count, of_shard.flatten().filter(|samples| *samples > 0)))
-        });
-        let (count, samples_of_shard) = opened.map_err(|raised| DataError::Problem(raised.text))?;
+        })?;
         // Python receives indices as numpy.int64.
         match i64::try_from(count) {
             Ok(0) => Err(DataError::Empty(split)),
@@ -76,6 +74,56 @@ impl Dataset for PythonDataset {
     }
 
     fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator> {
-        Box::new(PythonEvaluator::new(self.computation(device), self.count))
+        Box::new(PythonEvaluator { computation: self.computation(device), count: self.count, load_failure: None })
     }
+}
+
+/// Samples per call: enough to amortise the call, few enough that the activations of an image model fit in memory.
+const BATCH: u32 = 64;
+
+struct PythonEvaluator {
+    /// The computation, or the reason why every evaluation fails.
+    computation: Result<Computation, String>,
+    /// The number of samples in the split.
+    count: u64,
+    /// The reason why the parameters could not be loaded.
+    load_failure: Option<String>,
+}
+
+impl Evaluator for PythonEvaluator {
+    fn load(&mut self, parameters: &[f32]) {
+        let loaded = self.computation.as_ref().map_or(Ok(()), |computation| computation.load(parameters));
+        self.load_failure = loaded.err().map(|raised| raised.text);
+    }
+
+    fn batches(&self) -> EvaluationBatches {
+        EvaluationBatches { samples: self.count, batch_samples: BATCH }
+    }
+
+    fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {
+        let computation = self.computation.as_ref().map_err(|reason| DataError::Problem(reason.clone()))?;
+        if let Some(reason) = &self.load_failure {
+            return Err(DataError::Problem(reason.clone()));
+        }
+        let (loss, labels, predictions, metrics) = computation.measure(self.batches().samples_of(batch))?;
+        Measurement::check_metrics(&metrics)?;
+        let mut classes = Vec::new();
+        for (label, prediction) in labels.into_iter().zip(predictions) {
+            count(&mut classes, label, prediction)?;
+        }
+        Ok(Measurement { loss, classes, metrics })
+    }
+}
+
+fn count(classes: &mut Vec<ClassCount>, label: i64, prediction: i64) -> Result<(), DataError> {
+    /// The largest plausible number of classes: a larger label is a mistake.
+    const MOST: usize = 1 << 17;
+    let class = usize::try_from(label).ok().filter(|class| *class < MOST);
+    let class = class.ok_or_else(|| DataError::Problem(format!("label {label}: expected the number of a class")))?;
+    if class >= classes.len() {
+        classes.resize(class + 1, ClassCount::default());
+    }
+    classes[class].samples += 1;
+    classes[class].correct += u32::from(label == prediction);
+    Ok(())
 }

@@ -3,16 +3,15 @@
 //! # Layout
 //! - this file: the function `main`, and the interface of a problem
 //! - `model`: the problem as a model of the coordinator and the workers
-//! - `dataset`: one split of its data
+//! - `dataset`: one split of its data, and evaluations on it
 //! - `computation`: losses and gradients of samples, in arrays that Rust and Python share
-//! - `learner`, `evaluator`: the worker's and the coordinator's use of a computation; `optimizer`: an optimizer that steps in Python
+//! - `learner`: gradients of tasks; `optimizer`: an optimizer that steps in Python
 //!
 //! # The interface of a problem
 //! `ata.problem.Trainable` documents it. Its subclasses provide the interfaces that users implement.
 
 mod computation;
 mod dataset;
-mod evaluator;
 mod learner;
 mod model;
 mod optimizer;
@@ -21,7 +20,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 
 use ata::Extensions;
-use ata_learn::{Model, ModelError};
+use ata_learn::{DataError, Model, ModelError};
 use pyo3::exceptions::{PyBaseException, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 
@@ -71,6 +70,12 @@ struct Raised {
     text: String,
     /// Whether the error may be temporary, as when a file server restarts.
     may_pass: bool,
+}
+
+impl From<Raised> for DataError {
+    fn from(raised: Raised) -> Self {
+        Self::Problem(raised.text)
+    }
 }
 
 /// Calls Python with the interpreter's lock held.

@@ -66,12 +66,11 @@ impl Model for PythonModel {
     }
 
     fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError> {
-        let initial = attached(|py| {
+        let values = attached(|py| {
             let values = self.problem.call_method1(py, "initial", (seed,))?;
             let values: PyReadonlyArray1<'_, f32> = values.extract(py)?;
             Ok(values.as_slice()?.to_vec())
-        });
-        let values = initial.map_err(|raised| DataError::Problem(raised.text))?;
+        })?;
         let (found, expected) = (values.len(), self.parameter_count());
         if found != expected {
             let reason = format!("initial({seed}) has {found} values, and the parameters are {expected}");
@@ -102,8 +101,7 @@ impl Model for PythonModel {
     }
 
     fn optimizer(&self) -> Result<Option<Box<dyn OwnOptimizer>>, DataError> {
-        let own = PythonOptimizer::of(&self.problem, self.parameter_count());
-        let own = own.map_err(|raised| DataError::Problem(raised.text))?;
+        let own = PythonOptimizer::of(&self.problem, self.parameter_count())?;
         Ok(own.map(|own| Box::new(own) as _))
     }
 }
