@@ -157,12 +157,10 @@ mod tests {
         let cases: &[(&[u8], &str)] = &[
             (&large.finish().unwrap(), "train.bin: 2147483648 bytes are more than 200000 records"),
             (b"hello", "is no whole tar archive"),
-            (&good[..good.len() / 2], "cannot be unpacked: "),
             (&damaged, "cannot be unpacked: "),
             (&archive(&[("../train.bin", FILE, &train)]), "entry '../train.bin' would leave the folder"),
             (&archive(&[("/train.bin", FILE, &train)]), "would leave the folder"),
             (&archive(&[("train.bin", EntryType::Symlink, b"")]), "is of kind Symlink"),
-            (&archive(&[("name", EntryType::GNULongName, b"x")]), "the entry after a long name is missing"),
             (&archive(&[("train.bin", FILE, &train)]), "holds no test.bin"),
             (&archive(&[("train.bin", FILE, &train), ("a/train.bin", FILE, &train)]), "train.bin: appears twice"),
             (&archive(&[("train.bin", FILE, &train[1..])]), "is it cut short?"),

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use ata_data::{DataError, Split};
 use flate2::{Compression, write::GzEncoder};
 use image::{ImageFormat, RgbImage};
-use tar::{Builder, EntryType, Header};
+use tar::{EntryType, Header};
 
 use super::Place;
-use super::tars::{Entries, TRAIN, colour, packed, place, png, samples, write_names};
+use super::tars::{Entries, TRAIN, colour, packed, place, png, samples, tar, write_names};
 
 /// What is left out, and a part of the reason for each.
 type Reasons<'a> = &'a [(&'a str, &'a str)];
@@ -30,13 +30,7 @@ fn entry(name: &[u8], kind: EntryType, content: &[u8]) -> Vec<u8> {
 
 /// Returns entries without the end of an archive.
 fn entries(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let mut tar = Builder::new(Vec::new());
-    for (name, content) in entries {
-        let mut header = Header::new_gnu();
-        header.set_size(content.len() as u64);
-        tar.append_data(&mut header, name, &content[..]).unwrap();
-    }
-    let mut bytes = tar.into_inner().unwrap();
+    let mut bytes = tar(entries);
     bytes.truncate(bytes.len() - 1024);
     bytes
 }
@@ -108,7 +102,7 @@ fn the_usual_layouts_are_read_like_the_first() {
             labels.push((name, label.into_bytes()));
         }
         changed.extend(labels);
-        fs::write(path(&place), ended(entries(&changed))).unwrap();
+        fs::write(path(&place), tar(&changed)).unwrap();
         assert_eq!(place.pack(false).expect(layout), [], "{layout}");
         assert!(packed(&place) == expected, "{layout}");
     }
@@ -119,15 +113,18 @@ fn webp_images_are_read() {
     let mut webp = std::io::Cursor::new(Vec::new());
     RgbImage::from_pixel(16, 16, colour(0, 0)).write_to(&mut webp, ImageFormat::WebP).unwrap();
     let more = [("x.webp".to_owned(), webp.into_inner()), ("x.cls".to_owned(), b"0".to_vec())];
-    let place = with(&ended(entries(&[small(), more.into()].concat())));
+    let place = with(&tar(&[small(), more.into()].concat()));
     assert_eq!(place.pack(false).unwrap(), []);
     let file = place.open(Split::Train);
     assert_eq!(file.read(2 * u64::from(TRAIN)).unwrap(), file.read(0).unwrap());
 }
 
 #[test]
-fn without_a_list_and_numbers_classes_have_their_names() {
+fn without_a_list_classes_have_their_numbers_or_else_their_names() {
     let place = place();
+    place.pack(false).unwrap();
+    let file = place.open(Split::Train);
+    assert_eq!((file.info().classes.concat(), file.len(), file.read(59).unwrap().label), ("012".into(), 60, 2));
     let named = |content: &[u8]| [b"the ", content].concat();
     for (name, classes) in
         [("train-000", &[1, 0][..]), ("intervals-train-001", &[2]), ("intervals-validation-000", &[0, 1, 2])]
@@ -137,7 +134,7 @@ fn without_a_list_and_numbers_classes_have_their_names() {
         let all: Entries = all
             .map(|(name, content)| if name.ends_with("cls") { (name, named(&content)) } else { (name, content) })
             .collect();
-        fs::write(place_of.iter().find(|path| path.exists()).unwrap(), ended(entries(&all))).unwrap();
+        fs::write(place_of.iter().find(|path| path.exists()).unwrap(), tar(&all)).unwrap();
     }
     assert_eq!(place.pack(false).unwrap(), []);
     let file = place.open(Split::Train);
@@ -196,8 +193,8 @@ fn every_file_of_an_archive_is_used_or_named() {
 
 #[test]
 fn all_archives_in_a_file_are_read() {
-    let one = ended(entries(&small()));
-    let sample = ended(entries(&small()[..2]));
+    let one = tar(&small());
+    let sample = tar(&small()[..2]);
     for (content, times) in [
         ([&one[..], &one].concat(), 2),
         ([&one[..], &[0; 5120], &one].concat(), 2),
@@ -218,7 +215,7 @@ fn all_archives_in_a_file_are_read() {
 
 #[test]
 fn archives_without_samples_are_named_or_left_out() {
-    let one = ended(entries(&small()));
+    let one = tar(&small());
     for (name, content, reason) in [
         ("a-train-001.tar", &[][..], "is empty"),
         ("a-train-001.tar", &[0; 10_240], "is empty"),
@@ -237,7 +234,7 @@ fn archives_without_samples_are_named_or_left_out() {
 
 #[test]
 fn damaged_archives_are_refused_with_the_reason() {
-    let whole = ended(entries(&small()));
+    let whole = tar(&small());
     let with_hole = |from: usize, to: usize| [&whole[..from], &vec![0; to - from], &whole[to..]].concat();
     let mut wrong_sum = gzip(&whole);
     let at = wrong_sum.len() - 6;
@@ -276,8 +273,7 @@ fn other_layouts_are_refused_with_what_was_found() {
     let place = place();
     for archive in fs::read_dir(place.folder()).unwrap().map(|entry| entry.unwrap().path()) {
         let renamed = |(name, content): (String, Vec<u8>)| (name.replace(".png", ".npy"), content);
-        fs::write(archive, ended(entries(&samples(&[0, 1, 2], 5).into_iter().map(renamed).collect::<Entries>())))
-            .unwrap();
+        fs::write(archive, tar(&samples(&[0, 1, 2], 5).into_iter().map(renamed).collect::<Entries>())).unwrap();
     }
     let error = place.pack(true).unwrap_err().to_string();
     for part in [

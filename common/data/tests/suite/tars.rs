@@ -1,6 +1,6 @@
 //! Tests packing images in tar archives in the layout of WebDataset: which samples are read, and which are refused.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use ata_data::{DataError, FolderOptions, Images, Packing, Split};
@@ -40,15 +40,20 @@ pub(super) fn samples(classes: &[u8], count: u8) -> Entries {
     classes.iter().flat_map(|class| (0..count).flat_map(move |at| of_sample(*class, at))).collect()
 }
 
-fn write_tar(path: &Path, entries: &[(String, Vec<u8>)]) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let mut tar = Builder::new(File::create(path).unwrap());
+/// Returns an archive.
+pub(super) fn tar(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut tar = Builder::new(Vec::new());
     for (name, content) in entries {
         let mut header = Header::new_gnu();
         header.set_size(content.len() as u64);
         tar.append_data(&mut header, name, &content[..]).unwrap();
     }
-    tar.finish().unwrap();
+    tar.into_inner().unwrap()
+}
+
+fn write_tar(path: &Path, entries: &[(String, Vec<u8>)]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, tar(entries)).unwrap();
 }
 
 /// Returns a folder of archives, two of which hold training images.
@@ -103,15 +108,6 @@ fn archives_are_packed_into_the_bytes_of_a_folder_with_the_same_images() {
             assert!(packed(&place) == expected, "{}", from.display());
         }
     }
-}
-
-#[test]
-fn without_a_list_classes_are_called_by_their_numbers() {
-    let place = place();
-    place.pack(false).unwrap();
-    let file = place.open(Split::Train);
-    assert_eq!((file.len(), &file.info().classes[..]), (60, &["0", "1", "2"].map(String::from)[..]));
-    assert_eq!(file.read(59).unwrap().label, 2);
 }
 
 /// The archive that a folder was unpacked from may be next to it.
@@ -186,13 +182,4 @@ fn archives_that_make_no_sense_are_refused_with_the_reason() {
         "there are images of class 2, but classes are numbered from 0 to 1",
     );
     check(&|place| write_names(place, "ant\nbee, wasp\ncat\n"), "classnames.txt: line 2: the name of a class");
-    check(
-        &|place| fs::write(train(place), vec![b'x'; 2_000]).unwrap(),
-        "constrained_intervals-train-001.tar: is no whole tar archive",
-    );
-    let cut = |place: &Place| {
-        let bytes = fs::read(train(place)).unwrap();
-        fs::write(train(place), &bytes[..600]).unwrap();
-    };
-    check(&cut, "constrained_intervals-train-001.tar: ends in the middle of c2/000.png");
 }

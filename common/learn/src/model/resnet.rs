@@ -294,12 +294,8 @@ pub(super) fn parse_norm(model: &str, text: &str) -> Result<NormName, ModelError
 
 #[cfg(test)]
 mod tests {
-    use ata_data::{DataSource, Split, Tasks};
-    use ata_types::Iteration;
-
     use super::super::builtin_model;
     use super::*;
-    use crate::DeviceChoice;
 
     /// A module of PyTorch with these layers loads the file strictly: the running statistics follow all that is trained.
     #[test]
@@ -321,27 +317,6 @@ mod tests {
         for size in [8, 40, 224] {
             let network = ResNet::<GroupNorm, _>::resnet18(8, ImageShape { classes: 7, size }, &device);
             assert_eq!(network.forward(Tensor::zeros([1, 3, size, size], &device)).dims(), [1, 7]);
-        }
-    }
-
-    /// Invariant 2: a task's gradient is that of its samples, whatever was computed before.
-    #[test]
-    fn a_task_does_not_depend_on_others() {
-        for specification in ["resnet20:width=8", "resnet20:norm=batch,width=8", "resnet50:norm=batch,width=8"] {
-            let model = builtin_model(specification).unwrap();
-            let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
-            let cpu = DeviceChoice::Cpu.open().unwrap();
-            let tasks = Tasks { seed: 1, budget: 2, task_batch: 2 };
-            let parameters = model.initial_parameters(1).unwrap();
-            let [mut fresh, mut used] = [(), ()].map(|()| data.clone().learner(&cpu, tasks));
-            for learner in [&mut fresh, &mut used] {
-                learner.load(&parameters);
-            }
-            used.gradient(Iteration(1), 0).unwrap();
-            used.gradient(Iteration(2), 1).unwrap();
-            let expected = fresh.gradient(Iteration(1), 1).unwrap();
-            assert_eq!(used.gradient(Iteration(1), 1).unwrap(), expected);
-            assert!(expected.is_finite() && expected.loss < 7.0, "{}", expected.loss);
         }
     }
 }
