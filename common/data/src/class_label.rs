@@ -59,7 +59,6 @@ fn plain_text(content: &[u8]) -> Result<&str, String> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// The classes of a data set.
 pub(crate) struct ClassList {
     pub(crate) names: Vec<String>,
     /// The numbers of the classes by name; `None` for a name that several classes have.

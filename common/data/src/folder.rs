@@ -21,12 +21,10 @@ pub(crate) struct ImageFolder {
     pub(crate) unusable: Vec<BadImage>,
 }
 
-/// An image file, and the number of its class.
 #[derive(Debug)]
 pub(crate) struct LabelledFile {
     /// The path of the file; in an archive, that of the archive followed by the entry's name.
     pub(crate) path: PathBuf,
-    /// The position in an archive, if the file is in one.
     pub(crate) part: Option<SplitPart>,
     pub(crate) label: u16,
 }
@@ -140,7 +138,6 @@ fn image_count(path: &Path) -> usize {
     entries(path).unwrap_or_default().iter().filter(|path| !path.is_symlink()).map(|path| image_count(path)).sum()
 }
 
-/// Returns the folders of a split's classes, by name.
 fn classes(split: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<(String, PathBuf)>, DataError> {
     let mut classes = Vec::new();
     for path in entries(split)? {
@@ -186,7 +183,6 @@ fn files(classes: &[(String, PathBuf)], unusable: &mut Vec<BadImage>) -> Result<
     Ok(files)
 }
 
-/// Returns the images of a class, sorted by name.
 fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, DataError> {
     let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| is_image(path));
     let stray = |path: PathBuf| match image_count(&path) {

@@ -88,7 +88,6 @@ impl Header {
         (LABEL_BYTES + self.info.image_bytes()) as u64
     }
 
-    /// Decodes the image of a record; an error says what is wrong.
     pub(crate) fn image(&self, mut record: Vec<u8>) -> Result<crate::LabelledImage, String> {
         let label = self.label(&record)?;
         record.drain(..LABEL_BYTES);

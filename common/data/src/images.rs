@@ -30,13 +30,9 @@ pub struct Images {
 
 #[derive(Clone, Debug)]
 enum Records {
-    /// The user's packed images.
     Packed(PackedFile),
-    /// The user's packed images, in shards.
     Sharded(ShardedFile),
-    /// The CIFAR-100 images.
     Cifar(RecordFile),
-    /// Images generated from a seed, in the shape of CIFAR-100.
     Synthetic(Synthetic),
 }
 

@@ -56,7 +56,6 @@ use std::sync::Arc;
 
 /// The number of fine labels in CIFAR-100.
 pub const CLASSES: usize = 100;
-/// The number of coarse labels in CIFAR-100.
 const COARSE_CLASSES: u8 = 20;
 /// The size of an image, in bytes: a red, a green and a blue plane, each 32 × 32, row-major.
 pub const IMAGE_BYTES: usize = 3 * 32 * 32;
@@ -85,7 +84,6 @@ impl fmt::Display for Split {
 }
 
 impl Split {
-    /// Both splits.
     pub(crate) const BOTH: [Self; 2] = [Self::Train, Self::Test];
 
     /// Returns the name of the split's file in the official archive of CIFAR-100.

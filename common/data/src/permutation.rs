@@ -14,7 +14,6 @@ const MOST_IN_TABLE: u64 = 1 << 24;
 pub(crate) enum Permutation {
     /// A table of the samples, by position.
     Table(Vec<u32>),
-    /// A permutation that is computed for each position.
     Computed(Feistel),
 }
 

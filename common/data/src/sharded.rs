@@ -94,7 +94,6 @@ impl ShardedFile {
         header.image(record).map_err(|reason| bad_image(&self.path, index, &reason))
     }
 
-    /// Announces that the images of these shards are needed next.
     pub(crate) fn expect(&self, shards: &[u64]) {
         if let Place::Store { store, .. } = &*self.place {
             store.expect(&shards.iter().map(|number| self.index.shard(*number)).collect::<Vec<_>>());

@@ -40,13 +40,11 @@ pub(crate) struct TarReader {
     has_entries: bool,
 }
 
-/// An entry of an archive.
 pub(crate) struct TarEntry {
     /// The name, which may not be UTF-8.
     pub(crate) name: Vec<u8>,
     /// The kind: `Regular` for any file that is stored as it is.
     pub(crate) kind: EntryType,
-    /// The size of the content, in bytes.
     pub(crate) bytes: u64,
     /// The position of the content in the file, unless that is compressed.
     pub(crate) position: Option<u64>,

@@ -209,7 +209,6 @@ struct Listing {
 }
 
 impl Listing {
-    /// Adds the samples of an archive.
     fn list(&mut self, path: &Path, samples: &mut Vec<UnnumberedFile>) -> Result<(), DataError> {
         let mut reader = TarReader::open(path)?;
         let archive: Arc<Path> = path.into();
@@ -301,7 +300,6 @@ impl Listing {
     }
 }
 
-/// Returns the path of an archive, followed by the name of an entry.
 fn path_in(archive: &Path, name: &[u8]) -> PathBuf {
     let mut path = archive.as_os_str().to_owned();
     path.push("/");

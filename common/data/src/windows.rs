@@ -15,7 +15,6 @@ use crate::permutation::Permutation;
 /// set is sorted by class; with twice as many, a worker waits twice as long before its first task.
 pub(crate) const WINDOW: u64 = 8;
 
-/// The order of an epoch.
 #[derive(Debug)]
 pub(crate) struct Windows {
     /// The number of samples per shard, and in total.
@@ -29,7 +28,6 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Derives an order from a random stream.
     pub(crate) fn new(count: u64, shard: u64, rng: ChaCha8Rng) -> Self {
         let number = count.div_ceil(shard);
         let shards = Permutation::new(number, rng);

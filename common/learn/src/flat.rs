@@ -85,7 +85,6 @@ struct Loader<F> {
     /// The places of the next trained and of the next averaged value.
     trained_at: usize,
     averaged_at: usize,
-    /// The type of trained parameters.
     dtype: FloatDType,
     /// Returns the numbers from the first index up to the second.
     cut: F,
@@ -127,9 +126,7 @@ pub(crate) struct Gradients {
     parts: Vec<ParameterGradient<Tensor<1>>>,
 }
 
-/// The gradient of one parameter.
 pub(crate) enum ParameterGradient<T> {
-    /// The values of the gradient.
     Values(T),
     /// The factors of a large weight's gradient, if they are kept.
     Factors(Box<Factors>),

@@ -40,7 +40,6 @@ impl NamePatterns {
     }
 }
 
-/// Returns whether a name matches a pattern.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

@@ -71,7 +71,6 @@ const MARKS: [(&str, TensorKind, bool); 5] = [
     ("^U", TensorKind::Uses, false),
 ];
 
-/// The separator of the names of a tensor.
 const ALSO: char = '=';
 
 impl TensorEntry {
@@ -81,7 +80,6 @@ impl TensorEntry {
         Self { name, shape, also: Vec::new(), kind, is_transposed: false }
     }
 
-    /// Returns all names of the tensor.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         [&self.name].into_iter().chain(&self.also).map(String::as_str)
     }

@@ -245,7 +245,6 @@ fn stage<N: Norm, B: ResidualBlock<N>>(
     std::iter::once(first).chain((1..blocks).map(|_| B::new(B::outputs(width), width, 1, device))).collect()
 }
 
-/// Creates a 3×3 convolution.
 fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> Conv3x3 {
     let config = Conv2dConfig::new([input, output], [3, 3])
         .with_stride([stride, stride])
@@ -253,7 +252,6 @@ fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> C
     Conv3x3::new(of_he(config).init(device))
 }
 
-/// Creates a 1×1 convolution.
 fn pointwise(input: usize, output: usize, stride: usize, device: &Device) -> Pointwise {
     let config = Conv2dConfig::new([input, output], [1, 1]).with_stride([stride, stride]);
     Pointwise::new(of_he(config).init(device))

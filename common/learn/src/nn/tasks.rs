@@ -12,7 +12,6 @@ use rand::rngs::ChaCha8Rng;
 pub(crate) struct BatchTasks {
     /// The number of tasks, at least one.
     pub(crate) count: usize,
-    /// The random bits of each sample.
     pub(crate) draws: Vec<u64>,
 }
 

@@ -110,7 +110,6 @@ impl BlockMaxima {
         parts.map(|(tensor, block, _)| (tensor, block, self.largest[tensor + block]))
     }
 
-    /// Returns the largest magnitude in each tensor.
     pub(crate) fn of_tensors(&self) -> Vec<f32> {
         let mut maxima = vec![0.0_f32; self.sizes.tensors()];
         self.parts().for_each(|(tensor, _, most)| maxima[tensor] = maxima[tensor].max(most));

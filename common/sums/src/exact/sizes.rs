@@ -57,7 +57,6 @@ impl TensorSizes {
         Self { trained: ends.len(), ends, tallies: Tallies::default() }
     }
 
-    /// Returns whether a tensor is trained, rather than averaged.
     pub(crate) fn is_trained(&self, tensor: usize) -> bool {
         tensor < self.trained
     }

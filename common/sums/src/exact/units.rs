@@ -13,7 +13,6 @@ use crate::spread::{PARALLEL_FROM, RANGE, spread};
 /// The exponents for which both the power of two and its reciprocal are normal f32.
 const EXPONENTS: RangeInclusive<i16> = LEAST_EXPONENT..=126;
 
-/// The smallest of these exponents.
 pub(super) const LEAST_EXPONENT: i16 = -126;
 
 /// The factor between the last step's largest value and the end of the range of a task's integers. When the loss is

@@ -90,12 +90,10 @@ impl TensorGroups {
         (&self.groups, &self.of_tensor)
     }
 
-    /// Returns whether all tensors are trained alike.
     pub(crate) fn are_one(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Returns the group of a tensor.
     pub(crate) fn of(&self, tensor: usize) -> GroupRule {
         self.of_tensor.get(tensor).map_or(OTHERS, |group| self.groups[*group])
     }

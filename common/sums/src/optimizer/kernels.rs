@@ -4,7 +4,6 @@
 use super::groups::GroupRule;
 use super::{Optimizer, Rule};
 
-/// The constants of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OptimizerStep {
     rule: Rule,

@@ -6,17 +6,14 @@ use super::Optimizer;
 use super::kernels::OptimizerStep;
 use crate::exact::TensorSizes;
 
-/// The constants of a step.
 #[derive(Debug)]
 pub(crate) struct TensorSteps {
     trained: TrainedSteps,
-    /// The number of tasks.
     pub(crate) tasks: f32,
 }
 
 #[derive(Debug)]
 enum TrainedSteps {
-    /// All tensors are stepped alike.
     Alike(OptimizerStep),
     /// The step of each tensor; `None` for those that stay as they are.
     Each(Vec<Option<OptimizerStep>>),
@@ -24,11 +21,8 @@ enum TrainedSteps {
     Known(Vec<f32>),
 }
 
-/// The step of some values.
 pub(crate) enum PieceStep<'a> {
-    /// They are stepped by the optimizer's rule.
     Take(&'a OptimizerStep),
-    /// They stay as they are.
     Keep,
     /// These are the values after the step.
     Set(&'a [f32]),
@@ -36,13 +30,11 @@ pub(crate) enum PieceStep<'a> {
 
 /// The setup of a step of all tensors.
 pub(crate) struct StepSetup<'a> {
-    /// The number of tasks.
     pub(crate) tasks: u64,
     /// The factor that turns the sum of the tasks' gradients into their mean, clipped.
     pub(crate) scale: f32,
     /// The number of the step, counted from 1.
     pub(crate) time: u64,
-    /// The learning rate.
     pub(crate) rate: f64,
     /// The number of trained tensors.
     pub(crate) tensors: usize,

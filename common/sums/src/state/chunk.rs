@@ -59,12 +59,10 @@ impl Vectors {
         Self { parameters, moments, replica, ema }
     }
 
-    /// Returns zeros in the place of all values.
     pub(super) fn zeros(&mut self) -> Self {
         self.each(|vector| vec![0.0; vector.len()])
     }
 
-    /// Returns `length` values of each vector, from `at` on.
     pub(super) fn chunk(&mut self, at: usize, length: usize) -> VectorsChunk<'_> {
         self.each(|vector| &mut vector[at..at + length])
     }

@@ -24,7 +24,6 @@ pub(super) struct Begun {
     /// The number that turns the gradient of `maxima` into a mean.
     divisor: u64,
     stepped: usize,
-    /// The largest magnitudes of the gradient.
     maxima: BlockMaxima,
     /// The mean gradient, if it is to be compared with that of the next step.
     gradient: Option<Vec<f32>>,
