@@ -58,6 +58,14 @@ fn take(state: &mut TrainingState, sums: &[i32], length: usize) -> Vec<SteppedCh
     stepped
 }
 
+/// Saves a state, and restores it.
+fn restored(state: &TrainingState) -> TrainingState {
+    let saved = state.vectors().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
+    let (config, units) = (state.config().clone(), state.units().unwrap());
+    let units = Units::new(units.exponents(), units.shifts(), &config.sizes).unwrap();
+    TrainingState::restore(config, state.parameters().to_vec(), saved, state.steps(), Some(units)).unwrap()
+}
+
 const MAXIMA: [f32; 4] = [2.0, 0.0, 1e-5, 3.0];
 
 /// Chunks of any length, in any order, give the same step as the whole gradient at once.
@@ -207,14 +215,7 @@ fn tallies_weigh_tasks_and_leave_unused_tensors() {
             assert!((state.parameters()[305] - (1.0 - 0.1 * (step + 1) as f32)).abs() < 1e-6);
             assert_eq!(state.parameters()[308..], [0.0; 3]);
         }
-        let mut restored = TrainingState::restore(
-            state.config().clone(),
-            state.parameters().to_vec(),
-            state.vectors().map(|(name, values)| (name.to_owned(), values.to_vec())).collect(),
-            state.steps(),
-            state.units().cloned(),
-        )
-        .unwrap();
+        let mut restored = restored(&state);
         assert!(restored == state);
         let no_weight = [vec![f32::MAX; 305], vec![0.0; 3], vec![0.0, 1.0, 1.0]].concat();
         restored.step_whole(no_weight, 3, 0.1, false).unwrap();
@@ -344,13 +345,8 @@ fn a_restored_state_goes_on() {
                 |state: &TrainingState, seed| state.units().unwrap().values(&state.config().sizes, &sums(state, seed));
             state.step_whole(gradient(&state, 1), 4, 0.1, true).unwrap();
             state.commit_step(&MAXIMA);
-            let saved = state.vectors().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
-            let parameters = state.parameters().to_vec();
-            let units = state.units().unwrap();
-            assert_eq!(units.shifts().is_empty(), format == F32Exact);
-            let units = Units::new(units.exponents(), units.shifts(), &state.config().sizes).unwrap();
-            let restored = TrainingState::restore(config(rule, format), parameters, saved, state.steps(), Some(units));
-            let mut restored = restored.unwrap();
+            assert_eq!(state.units().unwrap().shifts().is_empty(), format == F32Exact);
+            let mut restored = restored(&state);
             assert_eq!(restored, state);
             let products = [&mut state, &mut restored].map(|state| {
                 let (outcome, chunks) = state.step_whole(gradient(state, 2), 4, 0.1, true).unwrap();
