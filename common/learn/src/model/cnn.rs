@@ -30,10 +30,8 @@ pub struct CnnWidths {
     hidden: usize,
 }
 
-impl CnnWidths {
-    /// The maximum of each width: with all four at this value the model has 36 M parameters.
-    pub const MAX: usize = 1024;
-}
+/// The maximum of each width: with all four at this value the model has 36 M parameters.
+const MAX_WIDTH: usize = 1024;
 
 impl Default for CnnWidths {
     fn default() -> Self {
@@ -47,12 +45,11 @@ impl FromStr for CnnWidths {
     /// Parses `C1/C2/C3/H`.
     fn from_str(text: &str) -> Result<Self, ModelError> {
         let widths: Option<Vec<usize>> =
-            text.split('/').map(|width| width.parse().ok().filter(|width| (1..=Self::MAX).contains(width))).collect();
+            text.split('/').map(|width| width.parse().ok().filter(|width| (1..=MAX_WIDTH).contains(width))).collect();
         if let Some(&[c1, c2, c3, hidden]) = widths.as_deref() {
             return Ok(Self { channels: [c1, c2, c3], hidden });
         }
-        let most = Self::MAX;
-        let reason = format!("widths '{text}' must be four whole numbers from 1 to {most}, as in 16/32/64/120");
+        let reason = format!("widths '{text}' must be four whole numbers from 1 to {MAX_WIDTH}, as in 16/32/64/120");
         Err(ModelError::Invalid { model: "cnn".into(), reason })
     }
 }
