@@ -39,7 +39,6 @@ impl PyBatch {
 pub(super) type Measured = (f64, Vec<i64>, Vec<i64>, BTreeMap<String, f64>);
 
 impl Computation {
-    /// Creates a computation for the samples of a split.
     pub(super) fn new(problem: &Py<PyAny>, split: &str, parameters: usize) -> Result<Self, Raised> {
         attached(|py| {
             let object = problem.call_method1(py, "computation", (split, ata_learn::thread_count()))?;
@@ -75,7 +74,6 @@ impl Computation {
         })
     }
 
-    /// Announces the batches that are computed next.
     pub(super) fn announce(&self, batches: &[PyBatch]) -> Result<(), Raised> {
         attached(|py| {
             let batches: Vec<_> = batches.iter().map(|batch| (batch.samples(py), batch.key)).collect();
@@ -91,15 +89,11 @@ impl Computation {
         })
     }
 
-    /// Returns whether gradients are summed on the device.
     pub(super) fn has_sums(&self) -> bool {
         self.sums.is_some()
     }
 
     /// Begins a sum on the device, in the units of this quantizer.
-    ///
-    /// # Panics
-    /// Panics if gradients are not summed on the device.
     pub(super) fn begin_sum(&self, quantizer: &Quantizer) -> Result<(), Raised> {
         let (factors, counts): (Vec<f32>, Vec<i64>) =
             quantizer.all_factors().map(|(factor, count)| (factor, (count as u64).cast_signed())).unzip();
@@ -116,9 +110,6 @@ impl Computation {
     }
 
     /// Adds the sum of `tasks` tasks on the device to another one.
-    ///
-    /// # Panics
-    /// Panics if gradients are not summed on the device.
     pub(super) fn end_sum(&self, tasks: u64, sum: &mut GradientSum) -> Result<(), Raised> {
         type Parts<'py> = (PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, f32>, u64, u64);
         attached(|py| {
@@ -132,7 +123,6 @@ impl Computation {
         self.sums.as_ref().expect("gradients are summed on the device").bind(py)
     }
 
-    /// Evaluates samples.
     pub(super) fn measure(&self, samples: Range<u64>) -> Result<Measured, Raised> {
         attached(|py| {
             let samples = PyArray1::from_iter(py, samples.map(u64::cast_signed));

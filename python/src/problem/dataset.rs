@@ -84,7 +84,6 @@ const BATCH: u32 = 64;
 struct PythonEvaluator {
     /// The computation, or the reason why every evaluation fails.
     computation: Result<Computation, String>,
-    /// The number of samples in the split.
     count: u64,
     /// The reason why the parameters could not be loaded.
     load_failure: Option<String>,
