@@ -99,18 +99,24 @@ fn bomb() {
     assert!(error.contains("unpacks to more than 100 times its size"), "{error}");
 }
 
+/// Writes mutated content to a file many times, and prints how often the file is usable.
+fn feed_file(what: &str, path: &Path, mutator: Mutator, times: u64, is_usable: impl Fn(&[u8]) -> bool) {
+    let fed = feed(mutator, times, |bytes| {
+        write_file(path, bytes);
+        is_usable(bytes)
+    });
+    println!("{what}: {fed:?}");
+}
+
 fn mutated_records() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("train.bin");
-    let bytes = records(Split::Train, 2);
-    let fed = feed(Mutator::new(3, vec![bytes]), 20_000, |bytes| {
-        write_file(&path, bytes);
+    feed_file("records", &path, Mutator::new(3, vec![records(Split::Train, 2)]), 20_000, |bytes| {
         let Ok(file) = RecordFile::open(&path) else { return false };
         assert_eq!(file.len() as usize * RECORD_BYTES, bytes.len());
         assert!((0..file.len()).all(|index| file.read(index).is_ok()));
         true
     });
-    println!("records: {fed:?}");
 }
 
 /// Returns two packed images of 8 × 8 pixels, of two classes.
@@ -128,8 +134,7 @@ fn mutated_packed_images() {
     let path = folder.path().join("train.packed");
     write_file(&path, &packed());
     assert!(PackedFile::open(&path).is_ok());
-    let fed = feed(Mutator::new(5, vec![packed()]), 20_000, |bytes| {
-        write_file(&path, bytes);
+    feed_file("packed images", &path, Mutator::new(5, vec![packed()]), 20_000, |_| {
         let Ok(file) = PackedFile::open(&path) else { return false };
         let info = file.info();
         assert!((0..file.len()).all(|index| {
@@ -139,7 +144,6 @@ fn mutated_packed_images() {
         assert!(info.channels.iter().all(|(mean, deviation)| (0.5 - mean / deviation).is_finite()));
         true
     });
-    println!("packed images: {fed:?}");
 }
 
 /// Returns an index of three shards, of at most two of five images each.
@@ -152,14 +156,12 @@ fn shard_index() -> Vec<u8> {
 fn mutated_shard_indices() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("train.shards");
-    let fed = feed(Mutator::new(6, vec![shard_index()]), 20_000, |bytes| {
-        write_file(&path, bytes);
+    feed_file("shard indices", &path, Mutator::new(6, vec![shard_index()]), 20_000, |bytes| {
         let Ok(index) = ShardIndex::read(&path) else { return false };
         assert_eq!(index.shards().len() as u64, index.count().div_ceil(index.images_of_shard()));
         assert!(index.shards().all(|shard| shard.bytes > 0) && index.shards().len() <= bytes.len() / 32);
         true
     });
-    println!("shard indices: {fed:?}");
 }
 
 /// Packs the images in a folder; a part that is damaged may be left out.
@@ -192,12 +194,8 @@ fn mutated_images() {
         write_file(&path(name), &png(colour));
     }
     assert!(packs(folder.path(), 8));
-    write_file(&path("train/ant/2.png"), &png(5));
-    let fed = feed(Mutator::new(7, vec![png(5)]).with_tokens(&["IHDR", "IDAT", "\x7f\x7f\x7f\x7f"]), 1500, |bytes| {
-        write_file(&path("train/ant/2.png"), bytes);
-        packs(folder.path(), 8)
-    });
-    println!("images: {fed:?}");
+    let mutator = Mutator::new(7, vec![png(5)]).with_tokens(&["IHDR", "IDAT", "\x7f\x7f\x7f\x7f"]);
+    feed_file("images", &path("train/ant/2.png"), mutator, 1500, |_| packs(folder.path(), 8));
 }
 
 fn mutated_tars() {
@@ -210,11 +208,8 @@ fn mutated_tars() {
     assert!(packs(folder.path(), 8));
     let tokens =
         ["././@LongLink", "GNU.sparse.", "17 path=a/b.png\n", "00000000000", "77777777777", "\0", ".cls", "65535", "S"];
-    let fed = feed(Mutator::new(8, vec![good(2)]).with_tokens(&tokens), 1500, |bytes| {
-        write_file(&folder.path().join("train-000.tar"), bytes);
-        packs(folder.path(), 8)
-    });
-    println!("tar archives of images: {fed:?}");
+    let (path, mutator) = (folder.path().join("train-000.tar"), Mutator::new(8, vec![good(2)]).with_tokens(&tokens));
+    feed_file("tar archives of images", &path, mutator, 1500, |_| packs(folder.path(), 8));
 }
 
 fn mutated_cifar10() {
@@ -224,11 +219,9 @@ fn mutated_cifar10() {
         write_file(&folder.path().join(name), &batch(3));
     }
     assert!(packs(folder.path(), 32));
-    let fed = feed(Mutator::new(9, vec![[batch(1), batch(9)].concat()]), 1000, |bytes| {
-        write_file(&folder.path().join("data_batch_3.bin"), bytes);
-        packs(folder.path(), 32)
-    });
-    println!("CIFAR-10: {fed:?}");
+    let (path, mutator) =
+        (folder.path().join("data_batch_3.bin"), Mutator::new(9, vec![[batch(1), batch(9)].concat()]));
+    feed_file("CIFAR-10", &path, mutator, 1000, |_| packs(folder.path(), 32));
 }
 
 /// Packs images that are far longer than wide: of 32,768 pixels scaled up to 256 rows, all but a square would be cut off.

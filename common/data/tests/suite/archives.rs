@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use ata_data::{DataError, Split};
+use ata_data::{DataError, FolderOptions, Images, Split};
 use flate2::{Compression, write::GzEncoder};
 use image::{ImageFormat, RgbImage};
 use tar::{EntryType, Header};
@@ -152,7 +152,32 @@ fn every_file_of_an_archive_is_used_or_named() {
         let record = b"22 GNU.sparse.major=1\n";
         [entry(b"x", EntryType::XHeader, record), sample(b"a", EntryType::Regular)].concat()
     };
-    let cases: [(&str, Vec<u8>, u64, Reasons<'_>); 9] = [
+    let lacking: [(&str, &[u8]); 12] = [
+        ("a.jpg", b"no image"),
+        ("a.cls", b"1"),
+        ("b.png", &png(1, 1)),
+        ("c.cls", b"1"),
+        ("d.png", &png(1, 1)),
+        ("d.cls", b"one"),
+        ("e.png", &png(1, 1)),
+        ("e.jpg", &png(1, 1)),
+        ("e.cls", b"1"),
+        ("._f.png", b"what a Mac adds"),
+        ("readme", b"no sample"),
+        ("g.txt", b"no sample"),
+    ];
+    let lacking = lacking.map(|(name, content)| entry(name.as_bytes(), EntryType::Regular, content)).concat();
+    let reasons_of_lacking: Reasons<'_> = &[
+        ("a.jpg", "decoding"),
+        ("b.png", "there is no .cls"),
+        ("c", "has a .cls, but no .png"),
+        ("d.png", "expected the number of a class, or a name in classnames.txt, found 'one'"),
+        ("e.png", "another image"),
+        ("readme", "no dot in its name"),
+        ("g", "has a .txt, but no .png"),
+    ];
+    let cases: [(&str, Vec<u8>, u64, Reasons<'_>); 10] = [
+        ("samples that lack something", lacking, 1, reasons_of_lacking),
         ("a name in Latin-1", sample(b"\xe9t\xe9", EntryType::Regular), 1, &[]),
         ("a contiguous file", sample(b"a", EntryType::Continuous), 1, &[]),
         ("a folder of an old archive", entry(b"folder/", EntryType::Regular, b""), 0, &[]),
@@ -227,6 +252,8 @@ fn archives_without_samples_are_named_or_left_out() {
         fs::write(&added, content).unwrap();
         let Err(DataError::BadImages { first, others }) = place.pack(false) else { panic!("{name} is named") };
         assert!(first.path == added && first.reason.contains(reason) && others.is_empty(), "{first:?} {others:?}");
+        let prepared = Images::prepare(&place.folder(), 16, FolderOptions::default(), &mut |_, _| ());
+        assert!(matches!(prepared, Err(DataError::BadImages { .. })), "{prepared:?}");
         assert_eq!(place.pack(true).unwrap(), [first]);
         assert_eq!(images(&place), 2 * u64::from(TRAIN));
     }

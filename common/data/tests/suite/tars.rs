@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ata_data::{DataError, FolderOptions, Images, Packing, Split};
+use ata_data::{Packing, Split};
 use image::{ImageFormat, Rgb, RgbImage};
 use tar::{Builder, Header};
 use tempfile::TempDir;
@@ -119,49 +119,6 @@ fn a_folder_of_images_goes_before_archives_next_to_it() {
     }
     place.pack(false).unwrap();
     assert_eq!(place.open(Split::Train).len(), 3);
-}
-
-#[test]
-fn bad_samples_are_named_or_left_out() {
-    let place = place();
-    let mut entries = samples(&[2], TRAIN);
-    let entry = |name: &str, content: &[u8]| (name.to_owned(), content.to_owned());
-    entries.extend([
-        entry("a.jpg", b"no image"),
-        entry("a.cls", b"1"),
-        entry("b.png", &png(1, 1)),
-        entry("c.cls", b"1"),
-        entry("d.png", &png(1, 1)),
-        entry("d.cls", b"one"),
-        entry("e.png", &png(1, 1)),
-        entry("e.jpg", &png(1, 1)),
-        entry("e.cls", b"1"),
-        entry("._f.png", b"what a Mac adds"),
-        entry("readme", b"no sample"),
-        entry("g.txt", b"no sample"),
-    ]);
-    let archive = place.folder().join("constrained_intervals-train-001.tar");
-    write_tar(&archive, &entries);
-    let Err(DataError::BadImages { first, others }) = place.pack(false) else { panic!("they are named") };
-    let found = [vec![first], others].concat();
-    let reasons = [
-        ("a.jpg", "decoding"),
-        ("b.png", "there is no .cls"),
-        ("c", "has a .cls, but no .png"),
-        ("d.png", "expected the number of a class, or a name in classnames.txt, found 'one'"),
-        ("e.png", "another image"),
-        ("readme", "no dot in its name"),
-        ("g", "has a .txt, but no .png"),
-    ];
-    assert_eq!(found.len(), reasons.len(), "{found:?}");
-    for (name, reason) in reasons {
-        let bad = found.iter().find(|bad| bad.path == archive.join(name)).expect(name);
-        assert!(bad.reason.contains(reason), "expected '{reason}': {}", bad.reason);
-    }
-    let prepared = Images::prepare(&place.folder(), 16, FolderOptions::default(), &mut |_, _| ());
-    assert!(matches!(prepared, Err(DataError::BadImages { .. })), "{prepared:?}");
-    assert_eq!(place.pack(true).unwrap().len(), reasons.len());
-    assert_eq!(place.open(Split::Train).len(), 61);
 }
 
 #[test]

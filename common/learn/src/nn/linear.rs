@@ -15,7 +15,7 @@ use super::flex::{self, matrix};
 /// A fully connected layer: `x · weight + bias`.
 #[derive(Module, Debug)]
 pub struct Linear {
-    weight: Param<Tensor<2>>,
+    pub(crate) weight: Param<Tensor<2>>,
     bias: Option<Param<Tensor<1>>>,
 }
 
@@ -23,13 +23,6 @@ impl Linear {
     /// Takes over the parameters of burn's layer.
     pub fn new(layer: burn::nn::Linear) -> Self {
         Self { weight: layer.weight, bias: layer.bias }
-    }
-
-    /// Returns a layer whose weight is computed, and so not a parameter.
-    #[cfg(test)]
-    pub(crate) fn twice_the_weight(&self) -> Self {
-        let weight = Param::initialized(burn::module::ParamId::new(), self.weight.val() * 2.0);
-        Self { weight, bias: None }
     }
 
     /// Takes a tensor of shape [..., inputs], and returns one of shape [..., outputs].

@@ -68,50 +68,31 @@ fn restored(state: &TrainingState) -> TrainingState {
 
 const MAXIMA: [f32; 4] = [2.0, 0.0, 1e-5, 3.0];
 
-/// Chunks of any length, in any order, give the same step as the whole gradient at once.
+/// Chunks of any length, in any order, give the same step as the whole gradient at once. A step that was begun and dropped leaves no trace,
+/// whatever part of it was taken.
 #[test]
-fn a_step_by_chunks_is_that_of_the_whole_gradient() {
-    for rule in RULES {
-        for format in [F32Exact, Compact] {
-            let (mut whole, mut chunked, mut small) = (state(rule, format), state(rule, format), state(rule, format));
-            for step in 0..3 {
-                let sums = sums(&whole, step);
-                let gradient = whole.units().unwrap().values(&whole.config().sizes, &sums);
-                let (_, expected) = whole.step_whole(gradient, 4, 0.1, false).unwrap();
-                assert_eq!(take(&mut chunked, &sums, CHUNK_VALUES), expected);
-                take(&mut small, &sums, 1 << 12);
-                for state in [&mut whole, &mut chunked, &mut small] {
-                    state.commit_step(&MAXIMA);
-                }
-                let sent: Vec<f32> = expected.into_iter().flat_map(|chunk| chunk.whole).collect();
-                assert_eq!(sent, whole.working_parameters());
-                assert!(chunked == whole && small == whole, "{rule:?}, {format}, step {step}");
+fn a_step_by_chunks_is_that_of_the_whole_gradient_and_a_dropped_one_changes_nothing() {
+    for (rule, format) in RULES.into_iter().flat_map(|rule| [(rule, F32Exact), (rule, Compact)]) {
+        let (mut whole, mut chunked, mut small) = (state(rule, format), state(rule, format), state(rule, format));
+        for step in 0..3 {
+            let (before, other) = (chunked.clone(), sums(&chunked, 100 + step));
+            take(&mut chunked, &other, CHUNK_VALUES);
+            assert_eq!(chunked, before);
+            chunked.abandon_step();
+            chunked.begin_step(4, 0.3);
+            chunked.step_chunk(0, &other[..CHUNK_VALUES]);
+            assert_eq!(chunked, before);
+            let sums = sums(&whole, step);
+            let gradient = whole.units().unwrap().values(&whole.config().sizes, &sums);
+            let (_, expected) = whole.step_whole(gradient, 4, 0.1, false).unwrap();
+            assert_eq!(take(&mut chunked, &sums, CHUNK_VALUES), expected);
+            take(&mut small, &sums, 1 << 12);
+            for state in [&mut whole, &mut chunked, &mut small] {
+                state.commit_step(&MAXIMA);
             }
-        }
-    }
-}
-
-/// A step that was begun and dropped leaves no trace, whatever part of it was taken.
-#[test]
-fn a_dropped_step_changes_nothing() {
-    for rule in RULES {
-        for format in [F32Exact, Compact] {
-            let (mut dropped, mut plain) = (state(rule, format), state(rule, format));
-            for step in 0..3 {
-                let (before, other) = (dropped.clone(), sums(&dropped, 100 + step));
-                take(&mut dropped, &other, CHUNK_VALUES);
-                assert_eq!(dropped, before);
-                dropped.abandon_step();
-                dropped.begin_step(4, 0.3);
-                dropped.step_chunk(0, &other[..CHUNK_VALUES]);
-                assert_eq!(dropped, before);
-                let sums = sums(&plain, step);
-                for state in [&mut dropped, &mut plain] {
-                    take(state, &sums, CHUNK_VALUES);
-                    state.commit_step(&MAXIMA);
-                }
-                assert!(dropped == plain && dropped != before, "{rule:?}, {format}, step {step}");
-            }
+            let sent: Vec<f32> = expected.into_iter().flat_map(|chunk| chunk.whole).collect();
+            assert_eq!(sent, whole.working_parameters());
+            assert!(chunked == whole && small == whole && whole != before, "{rule:?}, {format}, step {step}");
         }
     }
 }
