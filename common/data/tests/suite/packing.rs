@@ -263,8 +263,10 @@ fn folders_that_make_no_sense_are_refused_with_the_reason() {
         let error = refused(&place, true);
         assert!(error.contains(reason), "expected '{reason}': {error}");
     };
-    check(&|images| fs::remove_dir_all(images.join("test")).unwrap(), "no folder 'test' or 'val'");
-    check(&|images| fs::remove_dir_all(images.join("test")).unwrap(), "with --validation 5%");
+    check(
+        &|images| fs::remove_dir_all(images.join("test")).unwrap(),
+        "no folder 'test' or 'val': add one, or take a part of the training images with --validation 5%",
+    );
     check(&|images| fs::remove_dir_all(images.join("test/bee")).unwrap(), "test: no class 'bee', which");
     check(&|images| fs::create_dir(images.join("test/dog")).unwrap(), "train: no class 'dog', which");
     check(
@@ -290,28 +292,23 @@ fn folders_that_make_no_sense_are_refused_with_the_reason() {
     );
 }
 
+/// Any other value of `--data` than images to pack stays as it is.
 #[test]
-fn what_exists_is_not_overwritten() {
-    let place = place();
-    fs::create_dir_all(place.out()).unwrap();
-    fs::write(place.out().join("test.packed"), "mine").unwrap();
-    let unpacked = Unpacked::find(&place.folder(), None).unwrap().unwrap();
-    let error = unpacked
-        .pack(&place.out(), Packing { size: 16, skip_bad: false, shard_bytes: None }, &mut |_, _| ())
-        .unwrap_err();
-    assert!(matches!(error, DataError::Disk(_)), "{error}");
-    assert_eq!(fs::read(place.out().join("test.packed")).unwrap(), b"mine");
-}
-
-/// Any other value of `--data` stays as it is.
-#[test]
-fn packed_images_need_no_preparation() {
+fn packed_images_need_no_preparation_and_are_not_overwritten() {
     let place = place();
     place.pack(false).unwrap();
     let mut never = |_, _| panic!("there is nothing to pack");
-    assert_eq!(Images::prepare(&place.out(), 16, FolderOptions::default(), &mut never).unwrap().0, place.out());
     let test = place.out().join("test.packed");
-    assert_eq!(Images::prepare(&test, 16, FolderOptions::default(), &mut never).unwrap().0, test);
+    for data in [&place.out(), &test] {
+        assert_eq!(Images::prepare(data, 16, FolderOptions::default(), &mut never).unwrap().0, *data);
+    }
     let train = Images::locate(&test, Split::Train).unwrap();
-    assert_eq!(Images::open(&DataSource::File(train), Split::Train).unwrap().count(), 150);
+    assert_eq!(Images::open(&DataSource::File(train.clone()), Split::Train).unwrap().count(), 150);
+    fs::remove_file(train).unwrap();
+    fs::write(&test, "mine").unwrap();
+    let unpacked = Unpacked::find(&place.folder(), None).unwrap().unwrap();
+    let packing = Packing { size: 16, skip_bad: false, shard_bytes: None };
+    let error = unpacked.pack(&place.out(), packing, &mut |_, _| ()).unwrap_err();
+    assert!(matches!(error, DataError::Disk(_)), "{error}");
+    assert_eq!(fs::read(test).unwrap(), b"mine");
 }

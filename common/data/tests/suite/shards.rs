@@ -134,11 +134,16 @@ fn what_is_damaged_after_it_was_checked_is_obtained_again() {
     assert!(error.contains("train.shards: image 49 is damaged, in a copy of shard 1 that was just checked"), "{error}");
 }
 
-/// A shard whose content has changed is named when it is read; the others are not affected.
 #[test]
-fn a_changed_shard_is_named() {
+fn changed_and_missing_files_are_named() {
     let (_place, out) = packed();
     let path = out.join("train.packed");
+    let store = Arc::new(Cutter { fails: true, ..Cutter::new(&path) });
+    let refused = |part: &str| {
+        let error = open(&out.join("train.shards")).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    // A shard whose content has changed is named when it is read; the others are not affected.
     let mut bytes = fs::read(&path).unwrap();
     let header = bytes.len() - 180 * RECORD_BYTES;
     bytes[header + 30 * RECORD_BYTES + 9] ^= 1;
@@ -147,26 +152,13 @@ fn a_changed_shard_is_named() {
     let error = sharded.read(49).unwrap_err().to_string();
     assert!(error.contains("train.packed") && error.contains("shard 1, images 25 to 49, has changed"), "{error}");
     assert!(sharded.read(24).is_ok() && sharded.read(50).is_ok());
-}
-
-#[test]
-fn a_missing_file_or_shard_is_named() {
-    let (_place, out) = packed();
-    let store = Arc::new(Cutter { fails: true, ..Cutter::new(&out.join("train.packed")) });
-    fs::remove_file(out.join("train.packed")).unwrap();
-    let error = open(&out.join("train.shards")).unwrap_err().to_string();
-    assert!(error.contains("train.packed"), "{error}");
+    fs::copy(out.join("test.packed"), &path).unwrap();
+    refused("it is not the index of");
+    fs::remove_file(path).unwrap();
+    refused("train.packed");
     let source = DataSource::Shards { index: out.join("train.shards"), store };
     let error = Images::open(&source, Split::Train).unwrap().read(0).unwrap_err().to_string();
     assert!(error.contains("no connection"), "{error}");
-}
-
-#[test]
-fn an_index_of_other_images_is_refused() {
-    let (_place, out) = packed();
-    fs::copy(out.join("test.packed"), out.join("train.packed")).unwrap();
-    let error = open(&out.join("train.shards")).unwrap_err().to_string();
-    assert!(error.contains("it is not the index of"), "{error}");
 }
 
 #[test]
