@@ -22,10 +22,6 @@ pub fn with_squares(model: Arc<dyn Model>) -> Arc<dyn Model> {
 struct Squared(Arc<dyn Model>);
 
 impl Model for Squared {
-    fn parameter_count(&self) -> usize {
-        self.table().parameters()
-    }
-
     fn table(&self) -> ParameterTable {
         self.0.table().with_squares()
     }

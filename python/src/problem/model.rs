@@ -57,10 +57,6 @@ fn entry((name, shape, kind, also): (String, Vec<usize>, String, Vec<String>)) -
 }
 
 impl Model for PythonModel {
-    fn parameter_count(&self) -> usize {
-        self.table.parameters()
-    }
-
     fn table(&self) -> ParameterTable {
         self.table.clone()
     }

@@ -42,10 +42,6 @@ fn not_here() -> DataError {
 }
 
 impl Model for DescribedModel {
-    fn parameter_count(&self) -> usize {
-        self.parameters.len()
-    }
-
     fn table(&self) -> ParameterTable {
         self.table.clone()
     }

@@ -15,7 +15,6 @@ pub use resnet::{BasicBlock, Bottleneck, ResNet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::module::Module;
 use burn::tensor::Device;
 
 use crate::device::{OpenDevice, is_cpu};
@@ -33,7 +32,9 @@ use resnet::{Norm, NormName, parse_norm, parse_width};
 /// A problem without its types, for the coordinator and the workers.
 pub trait Model: Send + Sync {
     /// Returns the number of parameters: the length of every flat parameter and gradient vector.
-    fn parameter_count(&self) -> usize;
+    fn parameter_count(&self) -> usize {
+        self.table().parameters()
+    }
 
     /// Returns the names and shapes of the parameters.
     fn table(&self) -> ParameterTable;
@@ -158,10 +159,6 @@ fn resnet<N: Norm>(name: &str, width: Option<usize>, of_images: ImageParameters)
 struct ProblemModel<P>(Arc<P>);
 
 impl<P: Problem> Model for ProblemModel<P> {
-    fn parameter_count(&self) -> usize {
-        self.0.network(&Device::flex()).num_params()
-    }
-
     fn table(&self) -> ParameterTable {
         table_of(&self.0.network(&Device::flex()))
     }
