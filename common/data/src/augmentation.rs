@@ -148,7 +148,6 @@ mod tests {
         assert_eq!((Placement::default().apply(numbered(), 8), mirrored.label), (numbered(), 7));
     }
 
-    /// Every offset is about as frequent as the others, and half of the images are mirrored.
     #[test]
     fn draws_are_spread_evenly() {
         let draw = |at: u64| at.wrapping_mul(0x9E37_79B9_7F4A_7C15);

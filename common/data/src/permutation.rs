@@ -123,7 +123,6 @@ mod tests {
         assert_eq!(distances[0], 0);
     }
 
-    /// Pins the order of samples, which a seed determines on every machine.
     #[test]
     fn the_order_is_the_same_on_every_machine() {
         let of = |count| [0, 1, 2, count - 1].map(|position| feistel(count, 3).at(position));

@@ -221,7 +221,6 @@ mod tests {
         assert_ne!(tasks(4, 4, 16).samples(Iteration(157), 0), expected);
     }
 
-    /// Pins the order of samples, which a seed determines on every machine.
     #[test]
     fn the_order_is_the_same_on_every_machine() {
         let mut data = tasks(3, 4, 4);

@@ -91,7 +91,6 @@ mod tests {
         assert_ne!(data.record(5), Synthetic::new(Split::Test, 7).record(5));
     }
 
-    /// Pins the content, which a seed determines on every machine.
     #[test]
     fn content_is_the_same_on_every_machine() {
         let record = Synthetic::new(Split::Train, 0).record(0);

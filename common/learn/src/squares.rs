@@ -152,7 +152,6 @@ mod tests {
     use super::*;
     use crate::{DeviceChoice, builtin_model};
 
-    /// The tally follows the gradient, and evaluations do not see it.
     #[test]
     fn a_gradient_ends_in_its_squares() {
         let model = builtin_model("cnn:widths=4/4/8/16").unwrap();

@@ -203,7 +203,6 @@ mod tests {
         assert!(found.into_iter().eq(expected.images.into_iter().map(f32::to_bits)));
     }
 
-    /// Batches with every direction, mirrored or not, are bit-identical.
     #[test]
     fn augmented_batches_on_a_device_are_those_of_the_host() {
         let all = "crop/flip/mixup".parse().unwrap();
@@ -243,7 +242,6 @@ mod tests {
         }
     }
 
-    /// Packed images have their own size, normalisation and labels.
     #[test]
     fn batches_of_packed_images_are_those_of_the_host() {
         let folder = tempfile::tempdir().unwrap();

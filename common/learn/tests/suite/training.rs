@@ -59,7 +59,6 @@ fn tasks_are_the_same_for_every_worker() {
     assert_ne!(task_of(&augmented, 1, 3, 3), task_of(&augmented, 1, 2, 3));
 }
 
-/// Augmentation and smoothed labels affect training only.
 #[test]
 fn evaluations_take_images_and_labels_as_they_are() {
     let evaluation = |specification: &str| {
@@ -106,7 +105,6 @@ fn initial_parameters_follow_from_the_seed() {
     assert_ne!(model.initial_parameters(1).unwrap(), model.initial_parameters(2).unwrap());
 }
 
-/// In a short training by tasks, summed exactly, the loss falls, and so does that of the evaluation.
 #[test]
 fn training_on_synthetic_data_learns() {
     let (mut learner, mut evaluator, state) = parts("cnn:widths=8/16/16/64", tasks(4, 32));
@@ -128,7 +126,6 @@ fn training_on_synthetic_data_learns() {
     assert_eq!(after.classes.iter().map(|class| class.samples).sum::<u32>(), 2_000);
 }
 
-/// An evaluation that is stopped has no result.
 #[test]
 fn an_evaluation_can_be_stopped() {
     let (_, mut evaluator, state) = parts(SMALL, tasks(1, 1));
