@@ -3,27 +3,12 @@
 //! Sources: Ioffe and Szegedy, "Batch Normalization", ICML 2015; Hoffer, Hubara and Soudry, "Train longer, generalize better", NeurIPS
 //! 2017, section 4, for the normalisation of parts of a batch.
 
-use crate::image::Size;
 use crate::instructions::by_width;
 use crate::normalise::{
-    NormForward, NormGradients, NormInputGradient, Normalise, PixelSums, Plain, Products, Slopes, Squares, before_relu,
+    NormForward, NormGeometry, NormGradients, NormInputGradient, Normalise, PixelSums, Plain, Products, Slopes,
+    Squares, before_relu,
 };
 use crate::{spread, zeros};
-
-/// The sizes and constants of a normalisation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BatchGeometry {
-    /// The number of images in the batch.
-    pub samples: usize,
-    /// The size of an image.
-    pub size: Size,
-    /// The number of tasks, which have equally many successive images. Each is normalised by its own statistics.
-    pub tasks: usize,
-    /// The number that is added to the variance.
-    pub epsilon: f64,
-    /// Whether ReLU follows.
-    pub relu: bool,
-}
 
 /// The means and variances by which each task and channel is normalised.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,30 +21,30 @@ pub struct Statistics {
     pub of_images: bool,
 }
 
-impl BatchGeometry {
+impl NormGeometry {
     /// Returns the number of pixels in the images of a task.
     pub fn pixels(self) -> usize {
-        self.samples / self.tasks * self.size.pixels()
+        self.samples / self.parts * self.size.pixels()
     }
 
     /// Returns the means over the tasks of values by task and channel.
     pub fn mean_of_tasks(self, values: &[f32]) -> Vec<f32> {
         let mean = |c: usize| {
             let sum: f64 = values[c..].iter().step_by(self.size.channels).copied().map(f64::from).sum();
-            (sum / self.tasks as f64) as f32
+            (sum / self.parts as f64) as f32
         };
         (0..self.size.channels).map(mean).collect()
     }
 
     /// Returns the channels of an image's task in values by task and channel.
     fn of_task(self, sample: usize) -> std::ops::Range<usize> {
-        let first = sample / (self.samples / self.tasks) * self.size.channels;
+        let first = sample / (self.samples / self.parts) * self.size.channels;
         first..first + self.size.channels
     }
 
     /// Adds up values by image and channel, in the order of the images: by task and channel.
     fn by_task(self, sums: &[f32]) -> Vec<f64> {
-        let mut totals = vec![0.0; self.tasks * self.size.channels];
+        let mut totals = vec![0.0; self.parts * self.size.channels];
         for (n, sums) in sums.chunks_exact(self.size.channels).enumerate() {
             totals[self.of_task(n)].iter_mut().zip(sums).for_each(|(total, sum)| *total += f64::from(*sum));
         }
@@ -74,7 +59,7 @@ impl BatchGeometry {
 /// Returns the statistics of images, which are channels last.
 ///
 /// A sum has four partial sums per image, each over every fourth pixel, which are then added up; those of images are added in their order.
-pub fn statistics(g: BatchGeometry, x: &[f32]) -> Statistics {
+pub fn statistics(g: NormGeometry, x: &[f32]) -> Statistics {
     let channels = g.size.channels;
     let sums_of_images = |sum: &(dyn Fn(usize, &[f32]) -> Vec<f32> + Sync)| {
         let mut sums = vec![0.0; g.samples * channels];
@@ -92,7 +77,7 @@ pub fn statistics(g: BatchGeometry, x: &[f32]) -> Statistics {
 
 /// Returns the output. All images are channels last; `shortcut` is added before ReLU.
 pub fn forward(
-    g: BatchGeometry,
+    g: NormGeometry,
     x: &[f32],
     [gamma, beta]: [&[f32]; 2],
     shortcut: Option<&[f32]>,
@@ -114,7 +99,7 @@ pub fn forward(
 }
 
 /// Computes the gradients from that of the output. Sums are computed as in [`statistics`]; those of tasks are added in their order.
-pub fn gradients(g: BatchGeometry, saved: NormForward<'_>, statistics: &Statistics, gradient: &[f32]) -> NormGradients {
+pub fn gradients(g: NormGeometry, saved: NormForward<'_>, statistics: &Statistics, gradient: &[f32]) -> NormGradients {
     let (per_sample, channels) = (g.size.numbers(), g.size.channels);
     let Statistics { means, variances, of_images } = statistics;
     let mut passed = gradient.to_vec();

@@ -2,27 +2,12 @@
 //!
 //! Source: Wu and He, "Group Normalization", ECCV 2018.
 
-use crate::image::Size;
 use crate::instructions::by_width;
 use crate::normalise::{
-    NormForward, NormGradients, NormInputGradient, Normalise, PixelSums, Plain, Products, Slopes, Squares, before_relu,
+    NormForward, NormGeometry, NormGradients, NormInputGradient, Normalise, PixelSums, Plain, Products, Slopes,
+    Squares, before_relu,
 };
 use crate::{spread, zeros};
-
-/// The sizes and constants of a normalisation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GroupGeometry {
-    /// The number of images in the batch.
-    pub samples: usize,
-    /// The size of an image.
-    pub size: Size,
-    /// The number of groups of channels.
-    pub groups: usize,
-    /// The number that is added to the variance.
-    pub epsilon: f64,
-    /// Whether ReLU follows.
-    pub relu: bool,
-}
 
 /// The mean and scale of a group of channels in one sample.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,20 +21,20 @@ pub struct Group {
 ///
 /// A sum over the numbers of a group has four partial sums per channel, each over every fourth pixel, which are then added up.
 pub fn forward(
-    g: GroupGeometry,
+    g: NormGeometry,
     x: &[f32],
     [gamma, beta]: [&[f32]; 2],
     shortcut: Option<&[f32]>,
 ) -> (Vec<f32>, Vec<Group>) {
     let per_sample = g.size.numbers();
     let mut output = zeros(x.len());
-    let mut groups = vec![Group::default(); g.samples * g.groups];
-    let samples = output.chunks_exact_mut(per_sample).zip(groups.chunks_exact_mut(g.groups)).enumerate();
+    let mut groups = vec![Group::default(); g.samples * g.parts];
+    let samples = output.chunks_exact_mut(per_sample).zip(groups.chunks_exact_mut(g.parts)).enumerate();
     spread(samples, |(n, (output, groups))| {
         let own = n * per_sample..(n + 1) * per_sample;
         let (x, shortcut) = (&x[own.clone()], shortcut.map(|shortcut| &shortcut[own]));
         statistics(g, x, groups);
-        let group = |channel: usize| groups[channel / (g.size.channels / g.groups)];
+        let group = |channel: usize| groups[channel / (g.size.channels / g.parts)];
         let factors: Vec<f32> = gamma.iter().enumerate().map(|(c, gamma)| gamma * group(c).scale).collect();
         let terms = beta.iter().zip(&factors).enumerate();
         let terms: Vec<f32> = terms.map(|(c, (beta, factor))| beta - group(c).mean * factor).collect();
@@ -59,8 +44,8 @@ pub fn forward(
     (output, groups)
 }
 
-fn statistics(g: GroupGeometry, x: &[f32], groups: &mut [Group]) {
-    let (channels, per_group) = (g.size.channels, g.size.channels / g.groups);
+fn statistics(g: NormGeometry, x: &[f32], groups: &mut [Group]) {
+    let (channels, per_group) = (g.size.channels, g.size.channels / g.parts);
     let count = (per_group * g.size.pixels()) as f64;
     let sums = by_width(PixelSums { channels, count: x.len(), term: Plain(x) });
     let mean = |sums: &[f32]| sums.iter().copied().map(f64::from).sum::<f64>() / count;
@@ -76,7 +61,7 @@ fn statistics(g: GroupGeometry, x: &[f32], groups: &mut [Group]) {
 
 /// Computes the gradients from that of the output. Sums over pixels are computed as in the forward pass; sums over
 /// samples are in their order.
-pub fn gradients(g: GroupGeometry, saved: NormForward<'_>, groups: &[Group], gradient: &[f32]) -> NormGradients {
+pub fn gradients(g: NormGeometry, saved: NormForward<'_>, groups: &[Group], gradient: &[f32]) -> NormGradients {
     let (per_sample, channels) = (g.size.numbers(), g.size.channels);
     let mut passed = gradient.to_vec();
     let mut x = zeros(gradient.len());
@@ -88,7 +73,7 @@ pub fn gradients(g: GroupGeometry, saved: NormForward<'_>, groups: &[Group], gra
         if g.relu {
             before_relu(passed, &saved.output[own.clone()]);
         }
-        let (saved, groups) = (NormForward { x: &saved.x[own], ..saved }, &groups[n * g.groups..][..g.groups]);
+        let (saved, groups) = (NormForward { x: &saved.x[own], ..saved }, &groups[n * g.parts..][..g.parts]);
         of_sample(g, saved, groups, passed, x, sums);
     });
     let [mut gamma, mut beta] = [(); 2].map(|()| vec![0.0; channels]);
@@ -100,14 +85,14 @@ pub fn gradients(g: GroupGeometry, saved: NormForward<'_>, groups: &[Group], gra
 }
 
 fn of_sample(
-    g: GroupGeometry,
+    g: NormGeometry,
     saved: NormForward<'_>,
     groups: &[Group],
     gradient: &[f32],
     x: &mut [f32],
     sums: &mut [f32],
 ) {
-    let (channels, per_group) = (g.size.channels, g.size.channels / g.groups);
+    let (channels, per_group) = (g.size.channels, g.size.channels / g.parts);
     let by_channel = |value: fn(&Group) -> f32| -> Vec<f32> {
         groups.iter().flat_map(|group| std::iter::repeat_n(value(group), per_group)).collect()
     };

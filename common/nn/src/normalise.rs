@@ -5,6 +5,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use crate::BLOCK;
+use crate::image::Size;
 use crate::tile::{Blocked, each, load, store};
 
 /// The number of partial sums over pixels, each of which takes every fourth pixel.
@@ -189,6 +190,22 @@ impl Blocked for NormInputGradient<'_> {
             }
         }
     }
+}
+
+/// The sizes and constants of a normalisation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormGeometry {
+    /// The number of images in the batch.
+    pub samples: usize,
+    /// The size of an image.
+    pub size: Size,
+    /// The number of parts that are normalised by their own statistics: tasks, which have equally many successive images, or the groups of
+    /// channels in each image.
+    pub parts: usize,
+    /// The number that is added to the variance.
+    pub epsilon: f64,
+    /// Whether ReLU follows.
+    pub relu: bool,
 }
 
 /// The operands and results of the forward pass that the gradients need, channels last.

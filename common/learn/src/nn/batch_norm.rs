@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Once};
 
-use ata_nn::batch_norm::{BatchGeometry, Statistics, statistics};
+use ata_nn::batch_norm::{Statistics, statistics};
+use ata_nn::normalise::NormGeometry;
 use burn::backend::Flex;
 use burn::module::{Flag, Module, Param};
 use burn::tensor::module::{batch_norm, batch_norm_train};
 use burn::tensor::{FloatDType, Tensor};
 
-use super::normalise::{NormKernel, finish_by_burn, normalise};
+use super::normalise::{finish_by_burn, normalise};
 use super::{flex, tasks};
 
 /// With fewer samples in a task, its statistics are so noisy that a warning says so.
@@ -70,7 +71,7 @@ impl BatchNorm {
             return finish_by_burn(self.by_burn(images, trains.then_some(tasks)), shortcut, with_relu);
         }
         let (samples, size) = flex::sizes(&images);
-        let g = BatchGeometry { samples, size, tasks, epsilon: self.epsilon, relu: with_relu };
+        let g = NormGeometry { samples, size, parts: tasks, epsilon: self.epsilon, relu: with_relu };
         let statistics = if trains {
             let x = images.clone().inner().try_into_primitive::<Flex>().expect("a tensor of the CPU device");
             let x = flex::viewable(x);
@@ -83,7 +84,7 @@ impl BatchNorm {
                 .map(|running| running.val().into_data().try_to_vec().expect("averaged parameters are f32"));
             Statistics { means, variances, of_images: false }
         };
-        normalise(images, [&self.gamma, &self.beta], shortcut, NormKernel::Batch(g, Arc::new(statistics)))
+        normalise(images, [&self.gamma, &self.beta], shortcut, g, Some(Arc::new(statistics)))
     }
 
     /// Leaves the running statistics after a task with these means and biased variances of so many pixels.

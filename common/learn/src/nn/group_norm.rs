@@ -1,11 +1,11 @@
 //! Group normalisation.
 
-use ata_nn::group_norm::GroupGeometry;
+use ata_nn::normalise::NormGeometry;
 use burn::module::{Module, Param};
 use burn::tensor::{FloatDType, Tensor};
 
 use super::flex;
-use super::normalise::{NormKernel, finish_by_burn, normalise};
+use super::normalise::{finish_by_burn, normalise};
 
 /// Group normalisation of images, fused with the next operations of a residual network.
 #[derive(Module, Debug)]
@@ -47,8 +47,8 @@ impl GroupNorm {
             return finish_by_burn(self.by_burn(images), shortcut, with_relu);
         }
         let (samples, size) = flex::sizes(&images);
-        let g = GroupGeometry { samples, size, groups: self.groups, epsilon: self.epsilon, relu: with_relu };
-        normalise(images, [&self.gamma, &self.beta], shortcut, NormKernel::Group(g))
+        let g = NormGeometry { samples, size, parts: self.groups, epsilon: self.epsilon, relu: with_relu };
+        normalise(images, [&self.gamma, &self.beta], shortcut, g, None)
     }
 
     fn by_burn(&self, images: Tensor<4>) -> Tensor<4> {
