@@ -52,8 +52,10 @@ impl TensorSteps {
             Some(values) => TrainedSteps::Known(values),
             None if times.is_none() && optimizer.groups.are_one() => TrainedSteps::Alike(new(0, time)),
             None => {
-                let time_of = |tensor: usize| times.map_or(time, |times| times[tensor]);
-                let step_of = |tensor| Some(time_of(tensor)).filter(|time| *time > 0).map(|time| new(tensor, time));
+                let step_of = |tensor: usize| {
+                    let time = times.map_or(time, |times| times[tensor]);
+                    (time > 0).then(|| new(tensor, time))
+                };
                 TrainedSteps::Each((0..tensors).map(step_of).collect())
             }
         };
