@@ -18,12 +18,19 @@ pub enum Precision {
     Bf16,
 }
 
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Precision {
+    /// Returns the name, in the form of `--precision`.
+    pub fn name(self) -> &'static str {
+        match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -31,7 +38,7 @@ impl FromStr for Precision {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = [Self::F32, Self::Bf16].into_iter().find(|precision| precision.to_string() == text);
+        let named = [Self::F32, Self::Bf16].into_iter().find(|precision| precision.name() == text);
         named.ok_or_else(|| format!("'{text}': expected f32 or bf16"))
     }
 }
