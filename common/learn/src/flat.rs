@@ -1,4 +1,4 @@
-//! Converts a module's parameters and gradients to one flat `f32` vector.
+//! Converts a module's parameters and gradients to one flat `f32` vector, and describes its parts by their names and shapes in PyTorch.
 //!
 //! The order is burn's visiting order: fields as declared, weight before bias, each tensor row-major; but trained parameters precede averaged
 //! ones. Unlike burn's parameter ids, it is the same in every process.
@@ -8,8 +8,7 @@ use burn::tensor::{Device, ExecutionError, FloatDType, Tensor, TensorData, Trans
 
 use crate::device::is_cpu;
 use crate::nn::{self, Factors, LeftValues};
-use crate::table::{is_trained, table_of};
-use ata_sums::{TensorGradient, TensorSizes};
+use ata_sums::{ParameterTable, TensorEntry, TensorGradient, TensorKind, TensorSizes};
 
 /// Values of parameters in burn's visiting order.
 struct ByKind<T> {
@@ -236,4 +235,58 @@ pub(crate) fn concatenate(tensors: &[TensorData]) -> Vec<f32> {
 
 pub(crate) fn values(tensor: &TensorData) -> &[f32] {
     tensor.as_slice::<f32>().expect("parameters and gradients are f32")
+}
+
+pub(crate) fn table_of<N: Module>(network: &N) -> ParameterTable {
+    let mut visitor = TableVisitor { path: Vec::new(), tensors: Vec::new() };
+    network.visit(&mut visitor);
+    // The sort keeps the order of burn among tensors of the same kind.
+    visitor.tensors.sort_by_key(|entry| entry.kind != TensorKind::Trained);
+    ParameterTable { tensors: visitor.tensors }
+}
+
+/// Returns whether a parameter is trained, rather than averaged. Without autodiff, a parameter still knows whether it needs a gradient with it.
+pub(crate) fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    let (param, device) = (param.clone(), param.lazy_device());
+    let param = if param.is_initialized() {
+        param
+    } else {
+        // To ask for its values would change burn's random state.
+        let (zeros, id) = (Tensor::zeros(param.lazy_shape(), &device), param.id);
+        param.transform_for_load(zeros, id)
+    };
+    if device.is_autodiff() { param.is_require_grad() } else { param.train().is_require_grad() }
+}
+
+struct TableVisitor {
+    /// The names of the modules on the current path, each with the type of the module that contains it.
+    path: Vec<(String, String)>,
+    tensors: Vec<TensorEntry>,
+}
+
+impl ModuleVisitor for TableVisitor {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push((name.into(), container_type.into()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let mut shape = param.lazy_shape().to_vec();
+        let is_transposed = self.path.last().is_some_and(|(_, kind)| kind == "Struct:Linear") && D == 2;
+        if is_transposed {
+            shape.reverse();
+        }
+        let mut names: Vec<&str> = self.path.iter().map(|(name, _)| name.as_str()).collect();
+        // burn calls the parameters of normalisation layers gamma and beta.
+        match names.last_mut() {
+            Some(last @ &mut "gamma") => *last = "weight",
+            Some(last @ &mut "beta") => *last = "bias",
+            _ => {}
+        }
+        let kind = if is_trained(param) { TensorKind::Trained } else { TensorKind::Averaged };
+        self.tensors.push(TensorEntry { is_transposed, kind, ..TensorEntry::new(names.join("."), shape) });
+    }
 }

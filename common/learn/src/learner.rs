@@ -6,11 +6,10 @@ use ata_types::{Iteration, TaskRange};
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, TensorData};
 
-use crate::device::{OpenDevice, is_cpu};
+use crate::device::{OpenDevice, Precision, is_cpu};
 use crate::flat::{self, Gradients, ParameterGradient};
 use crate::model::OpenData;
 use crate::nn::{self, BatchTasks};
-use crate::precision::Precision;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
 use crate::sift::{Sifted, sift};
 use ata_data::{DataError, TaskSample, TaskSampler, Tasks};

@@ -23,7 +23,6 @@ use crate::flat;
 use crate::learner::{BurnLearner, Learner};
 use crate::nn::{BatchNorm, GroupNorm};
 use crate::problem::{Adaptation, Adapted, Batch, DeviceSamples, Problem, Samples};
-use crate::table::table_of;
 use ata_data::{DataError, DataSource, FolderOptions, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, OwnOptimizer, ParameterTable};
 use ata_types::did_you_mean;
@@ -160,7 +159,7 @@ struct ProblemModel<P>(Arc<P>);
 
 impl<P: Problem> Model for ProblemModel<P> {
     fn table(&self) -> ParameterTable {
-        table_of(&self.0.network(&Device::flex()))
+        flat::table_of(&self.0.network(&Device::flex()))
     }
 
     fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError> {

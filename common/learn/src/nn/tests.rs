@@ -6,8 +6,7 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{BatchNormConfig, DropoutConfig, GroupNormConfig, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Distribution, Gradients, Tensor, TensorData};
 
-use crate::flat::with_parameters;
-use crate::table::is_trained;
+use crate::flat::{is_trained, with_parameters};
 
 use super::{
     BatchNorm, BatchTasks, Conv3x3, ConvReluPool, Dropout, GroupNorm, LeftValues, Linear, MixedLabels, Pointwise,
