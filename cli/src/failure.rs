@@ -10,6 +10,7 @@ use ata_figures::FigureError;
 use ata_learn::{DeviceError, ModelError};
 use ata_net::{ConnectError, MORE_FILES, SecurityError};
 use ata_plan::PlanError;
+use ata_record::JournalError;
 use ata_scheduler::PolicyError;
 use ata_simulator::{LawError, SettingError};
 use ata_worker::WorkerError;
@@ -137,120 +138,113 @@ pub(crate) fn require<M: Display>(holds: bool, message: impl FnOnce() -> M) -> R
     if holds { Ok(()) } else { Err(Failure::usage(message())) }
 }
 
-impl From<DataError> for Failure {
-    fn from(error: DataError) -> Self {
-        Self::new(exit_of_data(&error), error)
+/// An error that may end the program.
+pub(crate) trait Ending: Display {
+    /// Returns the exit code; by default, that of a wrong command line or configuration.
+    fn exit(&self) -> Exit {
+        Exit::USAGE
     }
 }
 
-fn exit_of_data(error: &DataError) -> Exit {
-    if matches!(error, DataError::Disk(_)) { Exit::DISK } else { Exit::DATA }
-}
-
-/// Errors that are always those of the command line or the configuration.
-trait UsageError: Display {}
-
-impl UsageError for ModelError {}
-impl UsageError for PolicyError {}
-impl UsageError for SettingError {}
-
-impl<E: UsageError> From<E> for Failure {
+impl<E: Ending> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::usage(error)
+        Self::new(error.exit(), error)
     }
 }
 
-impl From<DeviceError> for Failure {
-    fn from(error: DeviceError) -> Self {
+impl Ending for ModelError {}
+impl Ending for PolicyError {}
+impl Ending for SettingError {}
+
+impl Ending for JournalError {
+    fn exit(&self) -> Exit {
+        Exit::DATA
+    }
+}
+
+impl Ending for DataError {
+    fn exit(&self) -> Exit {
+        if matches!(self, Self::Disk(_)) { Exit::DISK } else { Exit::DATA }
+    }
+}
+
+impl Ending for DeviceError {
+    fn exit(&self) -> Exit {
         // Drivers may load late, so a missing device is not an error of the command line.
-        let is_machine = matches!(error, DeviceError::NotFound { .. } | DeviceError::NoGpu { .. });
-        Self::new(if is_machine { Exit::INTERNAL } else { Exit::USAGE }, error)
+        if matches!(self, Self::NotFound { .. } | Self::NoGpu { .. }) { Exit::INTERNAL } else { Exit::USAGE }
     }
 }
 
-impl From<SecurityError> for Failure {
-    fn from(error: SecurityError) -> Self {
-        Self::new(if matches!(error, SecurityError::Write(..)) { Exit::DISK } else { Exit::USAGE }, error)
+impl Ending for SecurityError {
+    fn exit(&self) -> Exit {
+        if matches!(self, Self::Write(..)) { Exit::DISK } else { Exit::USAGE }
     }
 }
 
-impl From<LawError> for Failure {
-    fn from(error: LawError) -> Self {
-        match error {
-            LawError::Trace(_) => Self::data(error),
-            LawError::Invalid(_) => Self::usage(error),
+impl Ending for LawError {
+    fn exit(&self) -> Exit {
+        if matches!(self, Self::Trace(_)) { Exit::DATA } else { Exit::USAGE }
+    }
+}
+
+impl Ending for FigureError {
+    fn exit(&self) -> Exit {
+        if matches!(self, Self::Write { .. }) { Exit::DISK } else { Exit::INTERNAL }
+    }
+}
+
+impl Ending for PlanError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Law(error) => error.exit(),
+            Self::Run(_) => Exit::INTERNAL,
+            Self::Setting(_) | Self::Policy(_) => Exit::USAGE,
         }
     }
 }
 
-impl From<PlanError> for Failure {
-    fn from(error: PlanError) -> Self {
-        match error {
-            PlanError::Law(error) => error.into(),
-            PlanError::Run(_) => Self::internal(error),
-            PlanError::Setting(_) | PlanError::Policy(_) => Self::usage(error),
+impl Ending for ExperimentError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Law(error) => error.exit(),
+            Self::Run(_) => Exit::INTERNAL,
+            Self::Invalid(_) | Self::Setting(_) => Exit::USAGE,
         }
     }
 }
 
-impl From<ExperimentError> for Failure {
-    fn from(error: ExperimentError) -> Self {
-        match error {
-            ExperimentError::Law(error) => error.into(),
-            ExperimentError::Run(_) => Self::internal(error),
-            ExperimentError::Invalid(_) | ExperimentError::Setting(_) => Self::usage(error),
+impl Ending for ConnectError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Address(_) | Self::Certificates { .. } => Exit::USAGE,
+            Self::Distrusted { .. } => Exit::REFUSED,
+            Self::Unreachable { .. } => Exit::UNREACHABLE,
         }
     }
 }
 
-impl From<FigureError> for Failure {
-    fn from(error: FigureError) -> Self {
-        match error {
-            FigureError::Write { .. } => Self::disk(error),
-            FigureError::Invalid(_) | FigureError::Draw(_) => Self::internal(error),
+impl Ending for RunError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Record { .. } => Exit::DISK,
+            Self::Data(error) => error.exit(),
+            Self::Journal(_) | Self::Restore(_) | Self::OtherData { .. } => Exit::DATA,
+            Self::Aborted { .. } | Self::Evaluation(_) | Self::Training | Self::Optimizer(_) => Exit::INTERNAL,
         }
     }
 }
 
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Address(_) | ConnectError::Certificates { .. } => Self::usage(error),
-            ConnectError::Distrusted { .. } => Self::refused(error),
-            ConnectError::Unreachable { .. } => Self::unreachable(error),
+impl Ending for WorkerError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Unreachable { .. } => Exit::UNREACHABLE,
+            Self::Refused(_) => Exit::REFUSED,
+            Self::Connect(error) => error.exit(),
+            Self::NameTaken(_) | Self::Model(_) | Self::PeerListen { .. } | Self::TaskTime(_) => Exit::USAGE,
+            Self::Data(error) => error.exit(),
+            Self::OtherData { .. } | Self::NoData { .. } => Exit::DATA,
+            Self::Protocol(_) | Self::OtherModel { .. } | Self::Device(_) => Exit::INTERNAL,
         }
-    }
-}
-
-impl From<RunError> for Failure {
-    fn from(error: RunError) -> Self {
-        let exit = match error {
-            RunError::Record { .. } => Exit::DISK,
-            RunError::Data(ref error) => exit_of_data(error),
-            RunError::Journal(_) | RunError::Restore(_) | RunError::OtherData { .. } => Exit::DATA,
-            RunError::Aborted { .. } | RunError::Evaluation(_) | RunError::Training | RunError::Optimizer(_) => {
-                Exit::INTERNAL
-            }
-        };
-        Self::new(exit, error)
-    }
-}
-
-impl From<WorkerError> for Failure {
-    fn from(error: WorkerError) -> Self {
-        let exit = match error {
-            WorkerError::Unreachable { .. } => Exit::UNREACHABLE,
-            WorkerError::Refused(_) => Exit::REFUSED,
-            WorkerError::Connect(error) => return error.into(),
-            WorkerError::NameTaken(_)
-            | WorkerError::Model(_)
-            | WorkerError::PeerListen { .. }
-            | WorkerError::TaskTime(_) => Exit::USAGE,
-            WorkerError::Data(ref error) => exit_of_data(error),
-            WorkerError::OtherData { .. } | WorkerError::NoData { .. } => Exit::DATA,
-            WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Exit::INTERNAL,
-        };
-        Self::new(exit, error)
     }
 }
 

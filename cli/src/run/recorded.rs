@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ata_record::{Gap, JournalError, RunEvent, RunState, read_journal};
+use ata_record::{Gap, RunEvent, RunState, read_journal};
 use ata_types::{Iteration, WorkerId};
 
 use super::counterfactual::WorkerTimes;
@@ -70,12 +70,6 @@ impl RecordedRun {
         let at = *self.workers.entry(worker).or_insert(self.times.len());
         self.times.resize(self.times.len().max(at + 1), WorkerTimes::default());
         &mut self.times[at]
-    }
-}
-
-impl From<JournalError> for Failure {
-    fn from(error: JournalError) -> Self {
-        Self::data(error)
     }
 }
 
