@@ -1,30 +1,36 @@
 //! The list of all settings. To add one, add an entry: its field, its flag, its environment variable and its key in files follow.
 //!
-//! An entry is `name: Type = default, "VALUE";` below the help of its flag, and `[default]` in that text becomes the default. Without a
-//! default, the field is an `Option`. `as` precedes the field's type if the flag has another. Settings in `flags_elsewhere` have flags that
-//! are written by hand, in `args`. The order is that of `config.toml`.
+//! An entry is `name: Type = default, "VALUE", RANGE;` below the help of its flag, and `[default]` in that text becomes the default. Without
+//! a default, the field is an `Option`. `as` precedes the field's type if the flag has another. Settings in `flags_elsewhere` have flags
+//! that are written by hand, in `args`. The order is that of `config.toml`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ata_learn::Precision;
+use ata_net::limits::MAX_WORKERS;
 use ata_sums::{RuleName, ScheduleName};
-use ata_types::{ExchangeChoice, WireFormat};
+use ata_types::{DIFFERENCE_BITS, ExchangeChoice, WireFormat};
+use ata_wire::limits::MAX_TASK_BATCH;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::Range::{self, Below1, NotNegative, Positive, Seconds, UpTo, Whole};
 use super::{
-    Budget, EvaluateOn, Fuse, KeptJournal, LocalStepCount, OnBadSample, Tag, TrainingLength, Workers, as_setting,
-    parse_tag,
+    Budget, EvaluateOn, Fuse, KeptJournal, LocalStepCount, MAX_THREADS, OnBadSample, Tag, TrainingLength, Workers,
+    as_setting, parse_tag,
 };
+
+/// The largest number in a TOML file.
+const LARGEST: u64 = u64::MAX >> 1;
 
 /// Defines [`Settings`], and the groups of flags: structs that serialize to a table of the settings that are given.
 macro_rules! settings {
     ($(
         $(#[$group_meta:meta])* struct $group:ident {
-            $($(#[$meta:meta])* $name:ident: $type:ty $(as $field:ty)? $(= $default:expr)?, $value:literal;)*
+            $($(#[$meta:meta])* $name:ident: $type:ty $(as $field:ty)? $(= $default:expr)?, $value:literal $(, $range:expr)?;)*
         }
-        $(flags_elsewhere { $($other:ident: $other_type:ty $(= $other_default:expr)?;)* })?
+        $(flags_elsewhere { $($other:ident: $other_type:ty $(= $other_default:expr)? $(, $other_range:expr)?;)* })?
     )*) => {
         /// Every setting of a run, as in `config.toml`.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +51,11 @@ macro_rules! settings {
 
         impl Settings {
             pub(crate) const NAMES: &[&str] = &[$($(stringify!($name),)* $($(stringify!($other),)*)?)*];
+
+            pub(super) const RANGES: &[(&str, Range)] = &[$(
+                $($((stringify!($name), $range),)?)*
+                $($($((stringify!($other), $other_range),)?)*)?
+            )*];
         }
 
         $(
@@ -85,7 +96,7 @@ settings! {
         /// and --iterations are counted as if it stayed at the first number. Numbers as in 16x50,8x100 repeat those of another run [default].
         budget: Budget = Budget::default(), "B|auto|noise";
         /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
-        task_batch: u32 = 6, "S";
+        task_batch: u32 = 6, "S", Whole(1, MAX_TASK_BATCH as u64);
         /// The data: synthetic, a folder of images (train/CLASS/*.png, test/CLASS/*.png) or what `ata data pack` made of one, a folder with
         /// CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; or the URL of a folder in an object store with images that were
         /// packed with --shard-mb. A model of your own may take something else.
@@ -93,7 +104,7 @@ settings! {
     }
     flags_elsewhere {
         skip_bad: bool = false;
-        validation: f64;
+        validation: f64, Below1;
     }
 
     /// The model, its training and the evaluation.
@@ -106,7 +117,7 @@ settings! {
         /// The optimizer: adam, adamw, sgd, or own (that of a Python program) [default: adam, or own if there is one].
         optimizer: String as RuleName = RuleName::Adam, "NAME";
         /// The learning rate, or its peak [default].
-        lr: f64 = 1e-3, "X";
+        lr: f64 = 1e-3, "X", Positive;
         /// The schedule of the learning rate: constant, cosine (to 0 at the last iteration), one-cycle (as PyTorch's, without the cycle of
         /// the momentum) or step (see --lr-step-every) [default].
         lr_schedule: String as ScheduleName = ScheduleName::Constant, "NAME";
@@ -115,28 +126,28 @@ settings! {
         /// Iterations, or epochs, after which --lr-schedule step changes the rate [default].
         lr_step_every: TrainingLength = TrainingLength::Iterations(1000), "K";
         /// The factor by which --lr-schedule step changes the rate [default].
-        lr_step_factor: f64 = 0.1, "X";
+        lr_step_factor: f64 = 0.1, "X", Positive;
         /// The momentum of sgd [default].
-        momentum: f64 = 0.9, "X";
+        momentum: f64 = 0.9, "X", Below1;
         /// Nesterov's momentum for sgd.
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         nesterov: bool = false, "BOOL";
         /// The decay rate of the first moment of adam and adamw [default].
-        beta1: f64 = 0.9, "X";
+        beta1: f64 = 0.9, "X", Below1;
         /// The decay rate of the second moment [default].
-        beta2: f64 = 0.999, "X";
+        beta2: f64 = 0.999, "X", Below1;
         /// What adam and adamw add to the root of the second moment [default].
-        epsilon: f64 = 1e-8, "X";
+        epsilon: f64 = 1e-8, "X", Positive;
         /// L2 penalty on the parameters; decoupled from the gradient for adamw [default: 0.01 for adamw, else 0].
-        weight_decay: f64, "X";
+        weight_decay: f64, "X", NotNegative;
         /// Parameter groups with a weight decay or a factor of the learning rate of their own, by the names of tensors (* stands for any
         /// characters), as in "*.bias *norm*: weight_decay=0; head.*: lr_factor=10". The first group that matches counts.
         param_groups: String, "GROUPS";
         /// Scale gradients whose Euclidean norm is larger down to this norm.
-        clip_norm: f64, "X";
+        clip_norm: f64, "X", Positive;
         /// Keep an exponential moving average of the parameters with this decay, as in 0.999, evaluate it instead of them, and save it as
         /// model-ema.safetensors.
-        ema: f64, "DECAY";
+        ema: f64, "DECAY", Below1;
         /// Exchange less, for machines far apart: an iteration is a round, in which all workers together take N optimizer steps by
         /// themselves, of one task each; then all go on from about the mean of their parameters. Faster workers take more of them. It takes
         /// the place of --budget. With auto, N follows the links: it begins with --budget, the least, and is large enough that workers
@@ -147,11 +158,11 @@ settings! {
         /// Bits of a value that workers send after local steps, in the format compact; what is rounded off is added to what they send next
         /// [default].
         #[arg(help_heading = "Local steps")]
-        difference_bits: u32 = 4, "N";
+        difference_bits: u32 = 4, "N", Whole(*DIFFERENCE_BITS.start() as u64, *DIFFERENCE_BITS.end() as u64);
         /// The learning rate of the outer step, along the mean difference of a round; 1 without momentum averages [default: 1 - outer-momentum,
         /// times a factor from 1 for one worker to 2 for many equal ones].
         #[arg(help_heading = "Local steps")]
-        outer_lr: f64, "X";
+        outer_lr: f64, "X", Positive;
         /// Nesterov's momentum of the outer step [default].
         #[arg(help_heading = "Local steps")]
         outer_momentum: f64 = 0.0, "X";
@@ -164,7 +175,7 @@ settings! {
         augment: String, "HOW";
         /// The share of each label, from 0 to below 1, that the training loss spreads over all classes; evaluations use the labels as they
         /// are [default].
-        label_smoothing: f64 = 0.0, "X";
+        label_smoothing: f64 = 0.0, "X", Below1;
         /// Measure how noisy gradients are: `ata explain` says how many tasks a step is worth. A step then begins only once all
         /// gradients have arrived.
         #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -200,9 +211,9 @@ settings! {
         #[arg(allow_hyphen_values = true)]
         checkpoint_every: String = "60s".into(), "T";
         /// The number of checkpoints to keep [default].
-        keep: usize = 3, "N";
+        keep: usize = 3, "N", Whole(1, 1 << 20);
         /// Also keep the checkpoints of iterations divisible by this.
-        keep_every: u64, "K";
+        keep_every: u64, "K", Whole(1, LARGEST);
         /// The events that events.jsonl keeps: those of the last iterations, at most 100 MB (bounded), or all (full) [default].
         journal: KeptJournal = KeptJournal::Bounded, "WHICH";
     }
@@ -224,15 +235,17 @@ settings! {
         #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_setting")]
         tags: Vec<Tag> as BTreeMap<String, String>, "KEY=VALUE";
         /// A worker that has been silent for this long counts as lost.
-        heartbeat_timeout_ms: u64 = 2000, "MS";
+        // With less, a busy worker would be lost; with more, a dead one would delay an iteration by over an hour.
+        heartbeat_timeout_ms: u64 = 2000, "MS", Whole(100, 3_600_000);
         /// A worker that was never timed counts as hung after this long without a result; others after ten times their usual time, but at
         /// least a tenth of this.
-        lease_timeout_s: f64 = 60.0, "S";
+        lease_timeout_s: f64 = 60.0, "S", Seconds;
         /// Price of one second of runtime, in worker-seconds, under ata-auto: 2 pays for two busy workers [default: as many as are in use].
         /// A higher price makes the run faster and uses more worker time.
-        time_price: f64, "W";
+        time_price: f64, "W", Positive;
         /// Allocate this share of tasks beyond the budget, and take the first results: wastes work for speed [default].
-        overcommit: f64 = 0.0, "X";
+        // Beyond 10, greedy allocation (`gta`) is the better choice.
+        overcommit: f64 = 0.0, "X", UpTo(10.0);
         /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and a worker
         /// whose results do not match is named and expelled. For policies that wait for all tasks [default].
         #[arg(help_heading = "Trust")]
@@ -258,15 +271,15 @@ settings! {
     #[command(next_help_heading = "Stopping")]
     struct StoppingArgs {
         /// End once an iteration's mean loss is at or below this.
-        target_loss: f64, "LOSS";
+        target_loss: f64, "LOSS", Positive;
         /// End after the iteration in which an evaluation reached this accuracy, from 0 to 1.
-        target_accuracy: f64, "X";
+        target_accuracy: f64, "X", UpTo(1.0);
         /// End after the iteration in which this many seconds have passed.
-        max_runtime_s: f64, "S";
+        max_runtime_s: f64, "S", Positive;
         /// End after the iteration in which this much total worker time is spent, in seconds.
-        max_worker_time_s: f64, "S";
+        max_worker_time_s: f64, "S", Positive;
         /// End after the iteration in which workers were employed this many times in all.
-        max_employments: u64, "N";
+        max_employments: u64, "N", Whole(1, LARGEST);
         /// Start with the worker speeds that an earlier run learned: its folder.
         #[arg(help_heading = None::<&str>)]
         warm_start: PathBuf, "RUN";
@@ -278,7 +291,7 @@ settings! {
         /// Address and port to listen on; port 0 picks a free one.
         listen: String = "127.0.0.1:7070".into(), "ADDRESS";
         /// The number of workers to wait for before the first iteration.
-        min_workers: usize = 1, "N";
+        min_workers: usize = 1, "N", Whole(1, MAX_WORKERS as u64);
         /// The host, or HOST:PORT, under which workers reach this machine, for the join token [default: its address].
         advertise: String, "HOST";
         /// The folder of the coordinator's key and secrets, made at the first start [default: ~/.local/share/ata/credentials].
@@ -330,6 +343,6 @@ settings! {
         time_unit: String = "1ms".into(), "TIME";
         /// CPU threads that each worker computes with [default: an equal share of this machine's cores].
         // That share is written as 0.
-        threads: usize = 0, "N";
+        threads: usize = 0, "N", Whole(0, MAX_THREADS as u64);
     }
 }

@@ -7,12 +7,12 @@ use ata_coordinator::{Start, TrainingSetup};
 use ata_policies::POLICIES;
 use ata_scheduler::PolicyKind;
 use ata_sums::{InnerSteps, LearningRate, Optimizer, ParameterTable, RuleName};
-use ata_types::{DIFFERENCE_BITS, ExchangeChoice};
+use ata_types::ExchangeChoice;
 use ata_wire::limits::MAX_BUDGET;
 use serde::{Deserialize, Serialize};
 
 use super::training_length::{Written, as_written};
-use super::{Settings, in_range, positive};
+use super::{Settings, in_range};
 use crate::failure::{Failure, require};
 
 /// The most steps of a round that is chosen as the run goes on, by default. After as many samples of CIFAR-100, rounds of 960 steps have a test
@@ -107,9 +107,6 @@ impl Settings {
     }
 
     pub(super) fn check_local_steps(&self) -> Result<(), Failure> {
-        self.outer_lr.map_or(Ok(()), |rate| positive("outer_lr", rate))?;
-        let (least, most) = (*DIFFERENCE_BITS.start(), *DIFFERENCE_BITS.end());
-        in_range("difference_bits", self.difference_bits.into(), least.into(), most.into())?;
         let momentum = self.outer_momentum;
         require((0.0..1.0).contains(&momentum), || format!("outer_momentum = {momentum}: expected 0 to below 1"))?;
         let Some(steps) = self.local_steps else { return Ok(()) };
@@ -186,8 +183,6 @@ mod tests {
             (Settings { optimizer: RuleName::Own, ..local() }, "adam, adamw or sgd"),
             (Settings { exchange: ExchangeChoice::Shards, ..local() }, "star or auto"),
             (Settings { outer_momentum: 1.0, ..local() }, "outer_momentum = 1"),
-            (Settings { outer_lr: Some(0.0), ..local() }, "outer_lr = 0"),
-            (Settings { difference_bits: 1, ..local() }, "difference_bits = 1"),
         ] {
             let refused = settings.check_local_steps().unwrap_err().to_string();
             assert!(refused.contains(reason), "{refused}");

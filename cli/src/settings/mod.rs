@@ -36,12 +36,11 @@ use std::time::Duration;
 
 use ata_data::FolderOptions;
 use ata_learn::DeviceChoice;
-use ata_net::limits::MAX_WORKERS;
 use ata_record::Labels;
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
-use ata_wire::limits::{MAX_TASK_BATCH, MAX_TIME};
-use toml::Table;
+use ata_wire::limits::MAX_TIME;
+use toml::{Table, Value};
 
 use crate::failure::{Failure, require};
 
@@ -63,7 +62,10 @@ impl Settings {
     /// Applies the settings in `table` to the defaults, and checks the result.
     pub(crate) fn of(table: Table) -> Result<Self, Failure> {
         let chosen = table.contains_key("task_batch");
-        let mut settings: Self = table.try_into().map_err(|error| Failure::usage(keys::described(&error)))?;
+        let mut settings: Self = table.clone().try_into().map_err(|error| Failure::usage(keys::described(&error)))?;
+        for (name, range) in Self::RANGES {
+            table.get(*name).map_or(Ok(()), |value| range.check(name, value))?;
+        }
         settings.check()?;
         // If emulated times are absolute, the real computation should be as short as possible.
         if !chosen && settings.time_laws()?.is_some_and(|laws| !laws.is_relative()) {
@@ -77,27 +79,10 @@ impl Settings {
         self.iterations.check("iterations", 1)?;
         self.check_budget()?;
         self.check_local_steps()?;
-        in_range("task_batch", self.task_batch.into(), 1, MAX_TASK_BATCH.into())?;
-        in_range("workers", self.workers.count.into(), 1, MAX_WORKERS as u64)?;
         self.workers.check()?;
-        in_range("min_workers", self.min_workers as u64, 1, MAX_WORKERS as u64)?;
-        in_range("threads", self.threads as u64, 0, MAX_THREADS as u64)?;
-        in_range("seed", self.seed, 0, u64::MAX >> 1)?;
-        // With less, a busy worker would be lost; with more, a dead one would delay an iteration by over an hour.
-        in_range("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 100, 3_600_000)?;
         self.check_training()?;
-        waited("lease_timeout_s", self.lease_timeout_s)?;
-        check_overcommit(self.overcommit)?;
         self.policy_specification()?;
         self.check_trust()?;
-        for (name, limit) in [
-            ("target_loss", self.target_loss),
-            ("max_runtime_s", self.max_runtime_s),
-            ("max_worker_time_s", self.max_worker_time_s),
-        ] {
-            limit.map_or(Ok(()), |limit| positive(name, limit))?;
-        }
-        self.max_employments.map_or(Ok(()), |limit| in_range("max_employments", limit, 1, u64::MAX >> 1))?;
         check_labels(&self.labels())?;
         self.device_choice()?;
         self.devices()?;
@@ -159,6 +144,41 @@ impl Settings {
     }
 }
 
+/// The values that a setting may have.
+pub(crate) enum Range {
+    Whole(u64, u64),
+    Positive,
+    NotNegative,
+    Below1,
+    UpTo(f64),
+    Seconds,
+}
+
+impl Range {
+    fn check(&self, name: &str, value: &Value) -> Result<(), Failure> {
+        let (number, shown) = match value {
+            Value::Integer(number) => (*number as f64, number.to_string()),
+            Value::Float(number) => (*number, number.to_string()),
+            _ => return Ok(()),
+        };
+        let within = |least: f64, most: f64| (least..=most).contains(&number);
+        let longest = MAX_TIME.as_secs_f64();
+        let (is_good, expected) = match self {
+            Self::Whole(least, most) => {
+                (within(*least as f64, *most as f64), format!("a whole number from {least} to {most}"))
+            }
+            Self::Positive => (number.is_finite() && number > 0.0, "a positive number".into()),
+            Self::NotNegative => (number.is_finite() && number >= 0.0, "a number of at least 0".into()),
+            Self::Below1 => ((0.0..1.0).contains(&number), "a number from 0 to below 1".into()),
+            Self::UpTo(most) => (within(0.0, *most), format!("a number from 0 to {most}")),
+            Self::Seconds => {
+                (number > 0.0 && number <= longest, format!("a number of seconds above 0, and at most {longest}"))
+            }
+        };
+        require(is_good, || format!("{name} = {shown}: expected {expected}"))
+    }
+}
+
 fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
     let message = || format!("{name} = {value}: expected a whole number from {min} to {max}");
     require((min..=max).contains(&value), message)
@@ -167,7 +187,6 @@ fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
 impl Settings {
     pub(crate) fn policy_specification(&self) -> Result<String, Failure> {
         let Some(price) = self.time_price else { return Ok(self.policy.clone()) };
-        positive("time_price", price)?;
         let (name, parameters) = self.policy.split_once(':').unwrap_or((&self.policy, ""));
         require(name.trim() == "ata-auto" && !parameters.contains("time_price"), || {
             format!("time_price = {price} is for policy ata-auto, once; found policy = {}", self.policy)
@@ -175,22 +194,6 @@ impl Settings {
         let separator = if parameters.is_empty() { "" } else { "," };
         Ok(format!("ata-auto:{parameters}{separator}time_price={price}"))
     }
-}
-
-/// Checks an overcommitment. Beyond 10, greedy allocation (`gta`) is the better choice.
-pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
-    let message = || format!("overcommit = {overcommit}: expected a number from 0 to 10");
-    require((0.0..=10.0).contains(&overcommit), message)
-}
-
-fn waited(name: &str, value: f64) -> Result<(), Failure> {
-    let most = MAX_TIME.as_secs_f64();
-    let message = || format!("{name} = {value}: expected a number of seconds above 0, and at most {most}");
-    require(value > 0.0 && value <= most, message)
-}
-
-fn positive(name: &str, value: f64) -> Result<(), Failure> {
-    require(value.is_finite() && value > 0.0, || format!("{name} = {value}: expected a positive number"))
 }
 
 /// Parses times such as `1ms`, `0.1ms` and `2 s`.

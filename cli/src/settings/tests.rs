@@ -55,6 +55,8 @@ fn nonsense_is_refused_with_its_place() {
         ("", "lr = -1.0", "lr = -1: expected a positive number"),
         ("", "beta1 = 1.0", "beta1 = 1: expected a number from 0 to below 1"),
         ("", "epsilon = 0.0", "epsilon = 0: expected a positive number"),
+        ("", "outer_lr = 0", "outer_lr = 0: expected a positive number"),
+        ("", "difference_bits = 1", "difference_bits = 1: expected a whole number from 2 to 16"),
         ("", "time_price = 0.0", "expected a positive number"),
         ("", "policy = 'uta'\ntime_price = 2.0", "is for policy ata-auto"),
         ("", "overcommit = -0.1", "expected a number from 0 to 10"),

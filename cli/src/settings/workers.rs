@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use ata_net::limits::MAX_WORKERS;
 use ata_record::{Prices, WorkerPrice};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::in_range;
 use crate::failure::{Failure, require};
 
 /// The value of `workers = 4`, or of a table `[workers.NAME]` for each worker with a price. `[workers]` may contain `count = 4`.
@@ -18,6 +20,7 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(super) fn check(&self) -> Result<(), Failure> {
+        in_range("workers", self.count.into(), 1, MAX_WORKERS as u64)?;
         for (name, WorkerPrice { price_per_hour, watts }) in &self.prices {
             for (what, value) in [("price_per_hour", price_per_hour), ("watts", watts)] {
                 let is_price = value.is_none_or(|value| value.is_finite() && value >= 0.0);
