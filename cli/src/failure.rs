@@ -100,7 +100,6 @@ impl Failure {
         Self::new(Exit::UNREACHABLE, message)
     }
 
-    /// Creates a failure for a refusal by the coordinator.
     pub(crate) fn refused(message: impl Display) -> Self {
         Self::new(Exit::REFUSED, message)
     }

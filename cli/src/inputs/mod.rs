@@ -18,7 +18,6 @@ pub(crate) use place::DataPlace;
 
 use place::GENERATED;
 
-/// A model and the two splits of its data.
 pub(crate) struct Inputs {
     pub(crate) model: Arc<dyn Model>,
     /// The specification that workers resolve to the same model.
@@ -35,7 +34,6 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Opens and checks the model and the data that the settings name.
     pub(crate) fn open(settings: &Settings, models: ModelResolver) -> Result<Self, Failure> {
         let Settings { data, seed, .. } = settings;
         let evaluators = settings.evaluators(true)?;
@@ -156,7 +154,6 @@ pub(crate) fn note_bad_images(error: &DataError) {
     }
 }
 
-/// Prints the files that were left out, and their number.
 pub(crate) fn note_left_out(files: &[BadImage]) {
     for bad in files {
         note_bad_image("left out", bad);

@@ -71,7 +71,6 @@ impl DataPlace {
         model.open(&source, split)
     }
 
-    /// Returns the description of a split for workers.
     pub(super) fn split_data(&self, model: &dyn Model, split: Split) -> Result<SplitData, Failure> {
         let data = match self {
             Self::Generated { seed } => SplitData::Generated { seed: *seed },

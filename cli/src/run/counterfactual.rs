@@ -72,7 +72,6 @@ pub(crate) fn cost_text(title: String, costs: &[PolicyCost]) -> String {
     text
 }
 
-/// Returns the times of a run's workers that have been recorded so far.
 pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
     let times = |worker: &WorkerState| WorkerTimes {
         tasks_s: worker.times_s.iter().copied().collect(),
@@ -81,7 +80,6 @@ pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
     run.workers.values().map(times).collect()
 }
 
-/// Returns what policies would have cost so far.
 pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
     counterfactuals(&recorded(run), run.budget.max(1), run.iterations, run.seed, &run.policy)
 }
@@ -161,7 +159,6 @@ fn remark(cost: &PolicyCost, own: &PolicyCost, margin_s: f64, run_iterations: u6
     }
 }
 
-/// A replay of recorded times under any policy.
 #[derive(Clone)]
 pub(crate) struct Replay {
     /// The task times of each worker, in seconds; workers without any are omitted.
@@ -241,7 +238,6 @@ impl Replay {
     }
 }
 
-/// Returns the standard deviation of some numbers; 0 if there are too few.
 fn deviation(numbers: &[f64]) -> f64 {
     let count = numbers.len() as f64;
     let mean = numbers.iter().sum::<f64>() / count;

@@ -16,7 +16,6 @@ use crate::failure::Failure;
 use crate::output::note;
 use crate::settings::{DEFAULT_DASHBOARD, Settings};
 
-/// The folder of TensorBoard's files in a run's folder.
 const TENSORBOARD: &str = "tensorboard";
 
 /// A dashboard that is bound to its address but not yet served.
@@ -49,7 +48,6 @@ impl Dashboard {
     }
 }
 
-/// The observers of a run.
 pub(crate) struct Observers {
     listeners: Listeners,
     server: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
@@ -58,7 +56,6 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Starts the observers that the settings request.
     pub(crate) fn start(
         dashboard: Option<Dashboard>,
         settings: &Settings,
@@ -90,12 +87,10 @@ impl Observers {
         std::mem::take(&mut self.listeners)
     }
 
-    /// Whether the run has a dashboard.
     pub(crate) fn are_seen(&self) -> bool {
         self.server.is_some()
     }
 
-    /// Fails if an observer's files are incomplete.
     pub(crate) fn written(&self) -> Result<(), Failure> {
         self.failed.get().map_or(Ok(()), |message| Err(Failure::disk(message)))
     }

@@ -59,17 +59,13 @@ use place::Hold;
 use resume::{Results, Resumption};
 use summary::Summary;
 
-/// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
     pub(crate) at_least: usize,
-    /// The number of workers, if it is known beforehand.
     pub(crate) exactly: Option<u32>,
     pub(crate) means: Option<Vec<f64>>,
-    /// The names of their devices, if known.
     pub(crate) devices: Option<String>,
 }
 
-/// A run that is ready to begin.
 pub(crate) struct Run {
     settings: Settings,
     policy: Box<dyn Policy>,
@@ -195,7 +191,6 @@ impl Run {
         true
     }
 
-    /// Opens the folder of the resumed run, or creates one for a new run.
     pub(crate) fn folder(&mut self) -> Result<RunFolder, Failure> {
         let (Some(resumption), Some(hold), Start::Checkpoint(checkpoint)) =
             (&self.resumption, self.hold.take(), &self.start)
@@ -282,7 +277,6 @@ impl Run {
     }
 }
 
-/// A run that is over, successful or not.
 pub(crate) struct EndedRun {
     report: RunReport,
     settings: Settings,

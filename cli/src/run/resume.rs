@@ -19,7 +19,6 @@ use crate::output::note;
 use crate::settings::{FIXED, Settings, read_file, read_text};
 use crate::shell::word;
 
-/// The folder that contains runs without `--out`.
 pub(crate) const RUNS: &str = "runs";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +100,6 @@ impl Resumption {
         Ok(has_checkpoints(&*run.store()?)?.then_some(run))
     }
 
-    /// Returns the run of a path `RUN/checkpoints/step-NNNNNN`.
     fn of_checkpoint(path: &Path) -> Option<Self> {
         let chosen = path.file_name()?.to_str()?.to_owned();
         let store = path.parent().filter(|store| store.file_name().is_some_and(|name| name == CHECKPOINTS))?;
@@ -131,7 +129,6 @@ impl Resumption {
         Ok(own)
     }
 
-    /// Returns the run's settings, extended by a file and flags.
     pub(crate) fn settings(&self, file: Option<&Path>, flags: &[Table]) -> Result<Settings, Failure> {
         let own = self.own_settings()?;
         let before = Settings::of(own.clone())?;
@@ -149,7 +146,6 @@ impl Resumption {
         Hold::take(&self.folder, self.checkpoint.as_deref())
     }
 
-    /// Invalidates the checkpoints after `iteration`.
     pub(crate) fn go_on_from(&self, iteration: Iteration) -> Result<(), Failure> {
         let store = self.store()?;
         let failed = |cause| Failure::disk(format!("cannot write to {}: {cause}", store.describe("")));
@@ -200,7 +196,6 @@ impl Resumption {
     }
 }
 
-/// Checks that the settings in a checkpoint belong to the same run.
 fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), Failure> {
     let found = Settings::of(read_text(found, &format!("the settings in {place}"))?)?;
     match first_change(&found, settings, |key| key != "checkpoint")? {
@@ -224,7 +219,6 @@ fn first_change(
     Ok(key.map(|key| (key, show(&was, key), show(&is, key))))
 }
 
-/// Returns the first of these folders with a run that has checkpoints.
 fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption>, Failure> {
     folders.into_iter().find_map(|folder| Resumption::of_run(&folder, None).transpose()).transpose()
 }
@@ -250,7 +244,6 @@ impl Results {
     }
 }
 
-/// Returns the runs in the folder `runs`, newest first.
 pub(crate) fn runs() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(RUNS).into_iter().flatten().flatten();
     let mut runs: Vec<_> = entries

@@ -17,7 +17,6 @@ struct StatisticsEntry {
     statistics: WorkerStatistics,
 }
 
-/// Returns the content of `statistics.json` for statistics by the workers' names.
 pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result<String, Failure> {
     let entry = |(name, statistics): (&String, &WorkerStatistics)| StatisticsEntry {
         name: name.clone(),
@@ -27,7 +26,6 @@ pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result
     Ok(serde_json::to_string_pretty(&entries).map_err(Failure::internal)? + "\n")
 }
 
-/// Reads the statistics of the run in `folder`, by the workers' names.
 pub(crate) fn read(folder: &Path) -> Result<BTreeMap<String, WorkerStatistics>, Failure> {
     let path = folder.join(STATISTICS_FILE);
     let wrong = |reason: String| Failure::data(format!("--warm-start: {}: {reason}", path.display()));

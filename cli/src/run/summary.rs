@@ -23,25 +23,21 @@ use crate::shell;
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) run_id: String,
-    /// The name and the tags that the user gave the run.
     #[serde(flatten)]
     pub(crate) labels: Labels,
     /// The state at the end: `finished`, `stopped` before it was done, or `failed`.
     state: EndState,
     /// The rule that ended the run: `iterations`, `target_loss`, `runtime`, `total_worker_time` or `employments`.
     ended_by: Option<&'static str>,
-    /// The error message of a failed run.
     pub(crate) error: Option<String>,
     pub(crate) policy: String,
     /// The largest number of any worker. It is the number of workers that took part, unless some were forgotten and their numbers reused.
     workers: usize,
-    /// The names of the workers, by number.
     pub(crate) worker_names: BTreeMap<WorkerId, String>,
     budget: u64,
     /// If the number of tasks was chosen, the --budget that repeats it.
     pub(crate) budget_path: Option<String>,
     task_batch: u32,
-    /// The number of committed iterations.
     pub(crate) iterations: u64,
     /// The time from the first assignment to the last committed step.
     pub(crate) runtime_s: f64,
@@ -70,7 +66,6 @@ pub(crate) struct Summary {
     pub(crate) test_accuracy: Option<f64>,
     /// The problem's own metrics on the test data, by name.
     pub(crate) test_metrics: BTreeMap<String, f64>,
-    /// The iteration whose parameters were evaluated last.
     pub(crate) test_iteration: Option<u64>,
     pub(crate) parameters_sha256: String,
     device: String,
@@ -113,7 +108,6 @@ fn stopped(folder: &Path, settings: &Settings, report: &RunReport) -> String {
     format!("after {done} of {} iterations, {saved}; to go on: {}", settings.iterations, shell::resuming(folder))
 }
 
-/// Returns a value for those workers that have one, by number.
 fn of_workers<T>(run: &RunState, what: impl Fn(&WorkerState) -> Option<T>) -> BTreeMap<WorkerId, T> {
     run.workers.iter().filter_map(|(id, worker)| Some((*id, what(worker)?))).collect()
 }

@@ -48,7 +48,6 @@ fn costs(summary: &Summary) -> String {
     cost_text(format!("Per iteration{others}"), &costs)
 }
 
-/// Describes the accuracy of the replays, by the replay of the run's own policy.
 fn about_replays(summary: &Summary) -> Option<String> {
     let own = own_replay(summary.counterfactual.as_deref()?)?;
     let measured_s = summary.total_worker_time_s / summary.iterations.max(1) as f64;

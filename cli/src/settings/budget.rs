@@ -14,7 +14,6 @@ use super::training_length::{Written, as_written};
 use super::{Settings, in_range};
 use crate::failure::{Failure, require};
 
-/// The first number of tasks, by default.
 const FIRST_BY_DEFAULT: u64 = 16;
 
 /// The least number of tasks that is chosen for gradients: a single one says nothing about noise.
@@ -60,7 +59,6 @@ impl Budget {
         }
     }
 
-    /// Returns the most tasks of an iteration.
     fn most(&self) -> u64 {
         let on_path = if let Self::Path(path) = self { path.0.iter().map(|(tasks, _)| *tasks).max() } else { None };
         self.first().saturating_mul(MOST_GROWTH).min(MAX_BUDGET).max(on_path.unwrap_or(0))
@@ -158,7 +156,6 @@ impl Settings {
         }
     }
 
-    /// Returns whether workers measure the noise of their gradients.
     pub(crate) fn measures_noise(&self) -> bool {
         self.gradient_noise || self.budget.rule().is_some()
     }

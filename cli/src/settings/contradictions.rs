@@ -11,7 +11,6 @@ use crate::failure::Failure;
 use crate::output::note;
 
 impl Settings {
-    /// Refuses flags that have no effect.
     pub(super) fn check_effect(&self, flags: &[Table]) -> Result<(), Failure> {
         let given = |key: &str| flags.iter().find_map(|flags| flags.get(key));
         let idle = self.idle(|key| given(key).is_some_and(|value| *value != Value::Boolean(false)))?;
@@ -38,7 +37,6 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the first setting that is given but has no effect, and why.
     fn idle(&self, is_given: impl Fn(&str) -> bool) -> Result<Option<(&'static str, &'static str)>, Failure> {
         let saves = self.checkpoint_cadence()? != Cadence::Never;
         let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier;

@@ -21,7 +21,6 @@ impl Fuse {
     pub(crate) const ON_CPU: &str =
         "--fuse on: leases are computed as one batch, so the result is no longer the same bits for every allocation";
 
-    /// Whether a worker on this device computes a lease as one batch.
     pub(crate) fn applies_to(self, device: &OpenDevice) -> bool {
         match self {
             Self::Auto => !device.is_cpu(),
@@ -42,14 +41,12 @@ impl Fuse {
 pub(crate) const BF16_ON_CPU: &str =
     "--precision bf16: a CPU computes in f32 and rounds, which shows what 16 bits do to a model but takes longer";
 
-/// Whether the warning [`BF16_ON_CPU`] applies to this device.
 pub(crate) fn rounds(device: &OpenDevice) -> bool {
     device.is_cpu() && device.precision() == Precision::Bf16
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Devices {
-    /// Every GPU of this machine.
     All,
     /// A list of devices without repetitions.
     List(Vec<DeviceChoice>),

@@ -67,7 +67,6 @@ macro_rules! settings {
     };
 }
 
-/// The type of a setting's field.
 macro_rules! field {
     ($type:ty) => { Option<$type> };
     ($type:ty as $field:ty) => { Option<$field> };

@@ -100,7 +100,6 @@ impl ChangeSpec {
         Ok(self.every.map_or((u64::MAX, 0), |every| (every, self.until.unwrap_or(iterations).min(iterations))))
     }
 
-    /// Returns the changes of a single occurrence.
     fn changes(&self, name: &str, workers: u32) -> Result<Vec<Change>, ExperimentError> {
         let mut kinds = Vec::new();
         if let Some([a, b]) = self.swap {
@@ -133,7 +132,6 @@ impl ChangeSpec {
     }
 }
 
-/// Returns the changes that undo `changes`.
 fn undone(name: &str, changes: &[Change]) -> Result<Vec<Change>, ExperimentError> {
     let undone = |change: &Change| match *change {
         Change::Swap(a, b) => Ok(Change::Swap(a, b)),

@@ -84,7 +84,6 @@ impl DescentCache {
         Self { start: Box::new(start), known: Mutex::new(HashMap::new()) }
     }
 
-    /// Creates an empty cache of stochastic gradient descent on a problem.
     pub(crate) fn descent(problem: Arc<dyn Problem>, step_size: f64) -> Self {
         Self::new(move || {
             let (problem, parameters) = (Arc::clone(&problem), BTreeMap::from([(1, problem.initial())]));
@@ -92,7 +91,6 @@ impl DescentCache {
         })
     }
 
-    /// Returns the position at the beginning of a run.
     pub(crate) fn begin(&self) -> CachedDescent<'_> {
         CachedDescent { cache: self, hash: 0, skipped: Vec::new(), descent: None }
     }
@@ -103,7 +101,6 @@ impl DescentCache {
     }
 }
 
-/// One run's position in its sequence of steps.
 pub(crate) struct CachedDescent<'a> {
     cache: &'a DescentCache,
     hash: u64,

@@ -26,7 +26,6 @@ pub fn figures(experiment: &Experiment, results: &[RunResult]) -> Vec<Figure> {
     figures.collect()
 }
 
-/// A label, and the value at a checkpoint.
 type Quantity<T> = (&'static str, fn(&Checkpoint) -> T);
 
 struct GroupFigures<'a> {

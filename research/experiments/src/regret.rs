@@ -26,7 +26,6 @@ pub(super) struct Regret {
     pub(super) sum: Option<f64>,
 }
 
-/// The best allocation to the available workers.
 struct Best {
     workers: Arc<[WorkerId]>,
     changes: usize,
@@ -36,7 +35,6 @@ struct Best {
 }
 
 impl Regret {
-    /// Creates an empty sum.
     pub(super) fn new(laws: &TimeLaws, workers: u32, budget: u64) -> Result<Self, LawError> {
         let laws = (1..=workers).map(|worker| laws.of_worker(worker, workers)).collect::<Result<Vec<_>, _>>()?;
         let of_laws = laws.iter().map(WorkerLaw::mean).collect();
@@ -45,7 +43,6 @@ impl Regret {
         Ok(Self { of_laws, rates, budget, best: None, employed, pending: Some(0.0), sum: Some(0.0) })
     }
 
-    /// Computes the regret of an iteration that begins.
     pub(super) fn started(&mut self, start: &IterationStart<'_>) {
         let decision = start.decision;
         self.pending = match decision.rule {
@@ -60,7 +57,6 @@ impl Regret {
         };
     }
 
-    /// Adds the regret of an iteration that has ended.
     pub(super) fn stepped(&mut self) {
         self.sum = self.sum.zip(self.pending).map(|(sum, regret)| sum + regret);
     }

@@ -80,7 +80,6 @@ struct Case<'a> {
 
 /// The largest number of workers whose allocation is kept over time: more cannot be distinguished in a figure.
 const MAX_TRACED_WORKERS: u32 = 200;
-/// The number of iterations between two reports of progress.
 const PROGRESS_EVERY: u64 = 256;
 
 impl Experiment {
@@ -266,7 +265,6 @@ fn simulate<T: TaskTimes>(
     })
 }
 
-/// An observer that records a run.
 struct Course<'a> {
     experiment: &'a Experiment,
     workers: u32,
@@ -275,7 +273,6 @@ struct Course<'a> {
     tracer: Tracer,
     learning: Option<CachedDescent<'a>>,
     exchange_time: ExchangeTime,
-    /// The tasks of each worker in the last iteration.
     allocation: Vec<u64>,
     objective: Option<f64>,
     /// The reason why learning failed.

@@ -117,7 +117,6 @@ impl Figure {
         csv::text(self, csv::CSV_POINTS)
     }
 
-    /// Returns the name of each series or curve, and its number of points.
     pub(crate) fn sizes(&self) -> Vec<(&str, usize)> {
         match &self.plot {
             Plot::Lines(series) | Plot::Stacked(series) => {

@@ -21,7 +21,6 @@ pub(crate) fn register() -> Result<(), FigureError> {
     registered.then_some(()).ok_or_else(|| FigureError::Draw("the built-in font cannot be read".into()))
 }
 
-/// Returns the style of text of `size` CSS pixels.
 pub(crate) fn style(size: f64, colour: RGBColor, (h, v): (HPos, VPos)) -> TextStyle<'static> {
     let font = (FAMILY, px(size * HEIGHT_PER_EM)).into_font();
     font.color(&colour.to_rgba()).pos(Pos::new(h, v))

@@ -69,7 +69,6 @@ fn linear(range: &Range<f64>) -> Vec<(f64, String)> {
     values.into_iter().zip(labels).collect()
 }
 
-/// Returns the labelled ticks and the minor ones.
 fn log(range: &Range<f64>) -> (Vec<(f64, String)>, Vec<f64>) {
     let (low, high) = (range.start.floor() as i32, range.end.ceil() as i32);
     let inside = |factors: &[i32], powers: &mut dyn Iterator<Item = i32>| -> Vec<(i32, i32)> {

@@ -17,11 +17,8 @@ const MAX_VALUES: usize = 1 << 27;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegressionSizes {
-    /// The number of samples, m.
     pub(crate) samples: usize,
-    /// The number of parameters, d.
     pub(crate) dimension: usize,
-    /// The number of samples in a task.
     pub(crate) batch: usize,
 }
 
@@ -41,7 +38,6 @@ pub(crate) struct LinearRegression {
 }
 
 impl LinearRegression {
-    /// Draws the data from `seed` and solves the normal equations.
     pub(crate) fn new(sizes: RegressionSizes, seed: u64) -> Result<Self, ExperimentError> {
         let RegressionSizes { samples: count, dimension, batch } = sizes;
         for (setting, found, most, expected) in [
@@ -68,7 +64,6 @@ impl LinearRegression {
         Ok(Self { sizes, seed, samples, curvature, minimizer })
     }
 
-    /// Returns x and y of a sample.
     fn sample(&self, sample: usize) -> (&[f64], f64) {
         let row = &self.samples[sample * (self.sizes.dimension + 1)..][..=self.sizes.dimension];
         (&row[..self.sizes.dimension], row[self.sizes.dimension])

@@ -23,7 +23,6 @@ pub(crate) struct Quadratic {
 }
 
 impl Quadratic {
-    /// Creates a problem with `dimension` parameters and gradient noise of standard deviation `sigma` per coordinate.
     pub(crate) fn new(dimension: usize, sigma: f64, seed: u64) -> Result<Self, ExperimentError> {
         if !(1..=MAX_DIMENSION).contains(&dimension) {
             return Err(bad("quadratic", "dimension", dimension as f64, "a whole number from 1 to 1000000"));

@@ -10,7 +10,6 @@ pub(super) fn of_task(seed: u64, iteration: u64, index: u64) -> ChaCha8Rng {
     keyed([seed, iteration, index], *b"ata task")
 }
 
-/// Returns the random stream that the problem itself is drawn from.
 pub(super) fn of_data(seed: u64) -> ChaCha8Rng {
     keyed([seed, 0, 0], *b"ata data")
 }

@@ -18,7 +18,6 @@ pub(super) type Spot = (i32, i32);
 /// The colour of text and separating lines.
 pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
 
-/// A drawing with its axes.
 pub(super) struct Canvas<'a> {
     pub(super) area: Area<'a>,
     pub(super) x: Span,

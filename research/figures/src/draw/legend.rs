@@ -14,7 +14,6 @@ const GAP_PX: f64 = 20.0;
 const SWATCH_PX: f64 = 28.0;
 const ROW_PX: f64 = 25.0;
 const RAMP_PX: f64 = 400.0;
-/// The number of names that are printed next to a ramp.
 const RAMP_NAMES: usize = 6;
 
 /// The sample of a series next to its name.

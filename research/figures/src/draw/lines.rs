@@ -19,7 +19,6 @@ const MARKERS: usize = 8;
 /// The width in the legend of a name that is followed by a note.
 const NOTED_PX: f64 = 140.0;
 
-/// The lines to draw, each with its points as places on the axes.
 pub(super) struct Lines {
     names: Vec<String>,
     points: Vec<Vec<Point>>,

@@ -27,7 +27,6 @@ use legend::Legend;
 use lines::Lines;
 use stacked::Stacked;
 
-/// The width and the height of every figure in CSS pixels.
 const SIZE_PX: (u32, u32) = (1000, 620);
 /// Units of the drawing per CSS pixel. Coordinates are integers, and with whole pixels lines would be jagged.
 const UNITS_PER_PX: u32 = 4;

@@ -86,7 +86,6 @@ impl Scene for Stacked {
 
 /// The x places of all series, grouped into columns.
 struct Grid {
-    /// The distinct places, in order.
     places: Vec<f64>,
     /// The number of places in each column.
     sizes: Vec<usize>,
