@@ -1,11 +1,9 @@
 //! The output of commands: progress on standard error, results on standard output.
 
-mod counter;
 mod progress;
 
-pub(crate) use counter::{Counter, Counting};
 pub use progress::live_line;
-pub(crate) use progress::{show_progress, time_left};
+pub(crate) use progress::{Counter, Counting, show_progress, time_left};
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;

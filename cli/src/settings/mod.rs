@@ -4,7 +4,6 @@ mod budget;
 mod contradictions;
 mod dashboard;
 mod devices;
-mod keys;
 mod labels;
 mod list;
 mod local_steps;
@@ -25,7 +24,7 @@ pub(crate) use list::{
 };
 pub(crate) use local_steps::LocalStepCount;
 pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
-use sources::merge;
+use sources::{described, merge};
 pub(crate) use sources::{flags, read_file, read_text};
 pub(crate) use training::{EvaluateOn, FIXED, KeptJournal, OnBadSample};
 pub(crate) use training_length::TrainingLength;
@@ -62,7 +61,7 @@ impl Settings {
     /// Applies the settings in `table` to the defaults, and checks the result.
     pub(crate) fn of(table: Table) -> Result<Self, Failure> {
         let chosen = table.contains_key("task_batch");
-        let mut settings: Self = table.clone().try_into().map_err(|error| Failure::usage(keys::described(&error)))?;
+        let mut settings: Self = table.clone().try_into().map_err(|error| Failure::usage(described(&error)))?;
         for (name, range) in Self::RANGES {
             table.get(*name).map_or(Ok(()), |value| range.check(name, value))?;
         }

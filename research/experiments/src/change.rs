@@ -6,8 +6,7 @@ use ata_simulator::{Change, Moment};
 use ata_types::WorkerId;
 use serde::{Deserialize, Deserializer};
 
-use crate::error::ExperimentError;
-use crate::spec::{bad, check};
+use crate::spec::{ExperimentError, bad, check};
 
 /// A change: its `iteration` or `time`, one kind of change, and optionally its repetition.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -1,8 +1,7 @@
 //! Experiments: policies × time laws × numbers of workers × seeds, from readable files.
 //!
 //! # Layout
-//! - `spec`: [`Experiment`], the file; `change`: changes during its runs; `error`: errors of experiments
-//! - `builtin`: the built-in experiments
+//! - `spec`: [`Experiment`], the file, and the built-in ones; `change`: changes during its runs
 //! - `run`: runs all cases in parallel
 //! - `problem`: the learning problems of simulated runs; `descent`: [`DescentCache`], gradients computed once per distinct sequence of
 //!   steps
@@ -12,10 +11,8 @@
 //! - [`suite`]: several experiments under one name, compared with an oracle
 //! - `plots`: results as figures
 
-mod builtin;
 mod change;
 mod descent;
-mod error;
 mod exponentials;
 mod plots;
 mod problem;
@@ -26,12 +23,10 @@ pub mod suite;
 mod summary;
 mod trace;
 
-pub use builtin::{BUILTIN_EXPERIMENTS, experiment_names};
 pub use change::{ChangeSpec, Workers};
 pub use descent::{Descent, DescentCache, DescentStep, StepResult};
-pub use error::ExperimentError;
 pub use plots::figures;
 pub use run::{RunResult, run};
-pub use spec::{Experiment, LearningSpec, LimitsSpec};
+pub use spec::{BUILTIN_EXPERIMENTS, Experiment, ExperimentError, LearningSpec, LimitsSpec, experiment_names};
 pub use summary::{Group, Row, groups};
 pub use trace::{Checkpoint, Trace};

@@ -16,10 +16,9 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
 
 use crate::descent::{CachedDescent, DescentCache};
-use crate::error::ExperimentError;
 use crate::problem::{LinearRegression, Quadratic, RegressionSizes};
 use crate::regret::Regret;
-use crate::spec::{Experiment, LearningSpec};
+use crate::spec::{Experiment, ExperimentError, LearningSpec};
 use crate::trace::{Trace, Tracer};
 
 /// The result of one simulated run. Times have no unit.

@@ -1,16 +1,14 @@
-//! Experiment files.
+//! Experiment files, and the built-in ones.
 
 use std::fmt::Display;
 
 use ata_policies::POLICIES;
 use ata_scheduler::{Limits, PolicyKind};
-use ata_simulator::{Change, LinksSpec, MAX_BUDGET, Moment, SettingError, TimeLaws};
+use ata_simulator::{Change, LawError, LinksSpec, MAX_BUDGET, Moment, SettingError, TimeLaws};
 use ata_types::did_you_mean;
 use serde::Deserialize;
 
-use crate::builtin::{BUILTIN_EXPERIMENTS, experiment_names};
 use crate::change::{ChangeSpec, MAX_CHANGES};
-use crate::error::ExperimentError;
 
 /// An experiment: every policy on every law, number of workers and seed. Times have no unit.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -272,6 +270,58 @@ pub(super) fn bad<T>(
     expected: impl Into<String>,
 ) -> Result<T, ExperimentError> {
     Err(SettingError::new(setting, found, expected).into())
+}
+
+/// Includes an experiment that is hard for policies. All of these compare the policies that `hard-cases.toml` names.
+macro_rules! hard_case {
+    ($file:literal) => {
+        concat!(include_str!("../builtin/hard-cases.toml"), include_str!(concat!("../builtin/", $file)))
+    };
+}
+
+/// The name and the text of each built-in experiment.
+pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
+    ("ata-quadratic", include_str!("../builtin/ata-quadratic.toml")),
+    ("ata-cifar100", include_str!("../builtin/ata-cifar100.toml")),
+    ("ata-sizes", include_str!("../builtin/ata-sizes.toml")),
+    ("ata-sqrt", include_str!("../builtin/ata-sqrt.toml")),
+    ("ata-heterogeneous", include_str!("../builtin/ata-heterogeneous.toml")),
+    ("ata-regret", include_str!("../builtin/ata-regret.toml")),
+    ("ata-warm-start", include_str!("../builtin/ata-warm-start.toml")),
+    ("cmab-regression", include_str!("../builtin/cmab-regression.toml")),
+    ("speed-change", include_str!("../builtin/speed-change.toml")),
+    ("frontier", include_str!("../builtin/frontier.toml")),
+    ("overcommit", include_str!("../builtin/overcommit.toml")),
+    ("common-mode", hard_case!("common-mode.toml")),
+    ("drift", hard_case!("drift.toml")),
+    ("near-ties", hard_case!("near-ties.toml")),
+    ("heavy-tails", hard_case!("heavy-tails.toml")),
+    ("hidden-gem", hard_case!("hidden-gem.toml")),
+    ("small-tasks", hard_case!("small-tasks.toml")),
+    ("independent-changes", hard_case!("independent-changes.toml")),
+    ("many-workers", hard_case!("many-workers.toml")),
+];
+
+/// Returns the names of the built-in experiments and suites.
+pub fn experiment_names() -> impl Iterator<Item = &'static str> {
+    BUILTIN_EXPERIMENTS.iter().chain(crate::suite::SUITES).map(|(name, _)| *name)
+}
+
+/// An error of an experiment.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The file cannot be read or does not parse, or a policy or a learning problem is invalid.
+    #[error("{0}")]
+    Invalid(String),
+    /// A setting is invalid.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A time law is invalid.
+    #[error(transparent)]
+    Law(#[from] LawError),
+    /// A run ended early with an error, or a gradient could not be computed.
+    #[error("{0}")]
+    Run(String),
 }
 
 #[cfg(test)]

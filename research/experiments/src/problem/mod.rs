@@ -5,10 +5,8 @@
 //! # Layout
 //! - `quadratic`: [`Quadratic`], of the ATA paper
 //! - `linear_regression`: [`LinearRegression`], of the bandit paper
-//! - `cholesky`: normal equations
 //! - `stream`: random numbers
 
-mod cholesky;
 mod linear_regression;
 mod quadratic;
 mod stream;
@@ -18,7 +16,7 @@ mod tests;
 pub(crate) use linear_regression::{LinearRegression, RegressionSizes};
 pub(crate) use quadratic::Quadratic;
 
-use crate::error::ExperimentError;
+use crate::spec::ExperimentError;
 
 /// A function to minimize by stochastic gradients.
 ///

@@ -5,7 +5,7 @@
 
 use super::stream::{self, Normals};
 use super::{Problem, bad};
-use crate::error::ExperimentError;
+use crate::spec::ExperimentError;
 
 /// The largest number of parameters: 8 MB per stored iterate.
 const MAX_DIMENSION: usize = 1_000_000;

@@ -16,8 +16,7 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 pub use comparison::CONTENDERS;
 pub use ratios::{Costs, GroupMean, SuiteResult};
 
-use super::error::ExperimentError;
-use super::spec::Experiment;
+use super::spec::{Experiment, ExperimentError};
 use super::summary::groups;
 use super::trace::Trace;
 use ata_scheduler::PolicyResolver;
