@@ -57,20 +57,3 @@ impl Normals {
 fn symmetric(bits: u32) -> f64 {
     (f64::from(bits.cast_signed()) + 0.5) / f64::from(1_u32 << 31)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The first four moments of 100,000 draws are within 5 standard errors.
-    #[test]
-    fn normals_are_normal() {
-        let mut normals = Normals::new(of_data(5));
-        let draws: Vec<f64> = (0..100_000).map(|_| normals.draw()).collect();
-        for (power, expected, variance) in [(1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0_f64)] {
-            let mean = draws.iter().map(|x| x.powi(power)).sum::<f64>() / draws.len() as f64;
-            let error = 5.0 * (variance / draws.len() as f64).sqrt();
-            assert!((mean - expected).abs() < error, "moment {power}: {mean}");
-        }
-    }
-}
