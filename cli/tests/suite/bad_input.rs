@@ -131,10 +131,9 @@ fn doubts_are_said() {
     std::fs::write(sandbox.path("ours.toml"), "momentum = 0.5\n").unwrap();
     let up = ["up", "--workers", "1", "--iterations", "2", "--task-time", "none", "--name", "twice"];
     let says = |more: &[&str], says: &str| {
-        let output = sandbox.run(&[&up[..], &TINY, more].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.contains(says), "{more:?}: {said}");
-        said.into_owned()
+        let said = sandbox.said(&[&up[..], &TINY, more].concat());
+        assert!(said.contains(says), "{more:?}: {said}");
+        said
     };
     // The file of a run has the settings of all optimizers.
     let said = says(&["--config", "ours.toml", "--out", "a"], "momentum has no effect: only the optimizer sgd");
@@ -214,9 +213,7 @@ fn a_worker_with_other_data_is_told_so() {
     let data = sandbox.data();
     let other = sandbox.path("other").to_str().unwrap().to_owned();
     sandbox.text(&["data", "synth", &other, "--seed", "2", "--train", "100", "--test", "100"]);
-    let mut coordinator = sandbox
-        .start(&[&["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--data", &data], &TINY[..]].concat());
-    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let (_coordinator, address) = sandbox.coordinator(&["--data", &data]);
     fails(&sandbox, &["worker", "--coordinator", &address, "--data", &other], 65, "train.bin");
     fails(&sandbox, &["worker", "--coordinator", &address, "--data", "absent"], 65, "absent");
 }

@@ -233,7 +233,6 @@ async fn a_request_without_credentials_changes_nothing() {
             None => assert_eq!(iteration, 2),
         }
     }
-    let (summary, _) = head.coordinator.ends_with(0);
-    let summary: Value = serde_json::from_str(&summary).unwrap();
+    let summary = head.coordinator.summary();
     assert_eq!(summary["refused"], serde_json::json!({}), "{summary}");
 }

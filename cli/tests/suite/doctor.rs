@@ -162,11 +162,9 @@ fn the_way_to_a_coordinator_is_measured() {
 #[test]
 fn a_way_that_loses_large_packets_is_named() {
     let sandbox = Sandbox::new();
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--insecure", "--lease-timeout-s", "1", "--json"];
-    let mut coordinator = sandbox.start(&[&head[..], &TINY].concat());
-    let port = coordinator.port().parse().unwrap();
+    let (mut coordinator, address) = sandbox.coordinator(&["--insecure", "--lease-timeout-s", "1", "--json"]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let tunnel = runtime.block_on(FaultProxy::to(([127, 0, 0, 1], port).into()));
+    let tunnel = runtime.block_on(FaultProxy::to(address.strip_prefix("http://").unwrap().parse().unwrap()));
     tunnel.set(Condition { lost_from: Some(1 << 12), ..Condition::default() });
     let address = format!("http://{}", tunnel.address);
     let (code, printed) = doctor(&sandbox, &["--coordinator", &address]);
@@ -174,7 +172,7 @@ fn a_way_that_loses_large_packets_is_named() {
     let findings = of(&printed, "bandwidth");
     let lower = "lower the MTU at both ends: ip link set dev DEVICE mtu 1280";
     assert!(findings[0].0 == "problem" && findings[0].2.contains(lower), "{findings:?}");
-    let mut worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
+    let mut worker = sandbox.worker(&address, &[]);
     worker.wait_for(lower);
     coordinator.wait_for("if large packets are lost on the way, `ata doctor` there says so");
 }

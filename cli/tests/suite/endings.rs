@@ -78,33 +78,38 @@ fn ctrl_c_loses_no_worker() {
     assert!(!sandbox.has_event("loss"), "{log}");
 }
 
-/// The path has blanks, and the law has characters that shells interpret.
+/// The path has blanks, and the law has characters that shells interpret. What the table says about replays is said at the end.
 #[test]
-fn the_way_on_can_be_pasted() {
-    let sandbox = Sandbox::new();
-    let args = [
-        "up",
-        "--workers",
-        "1",
-        "--iterations",
-        "150",
-        "--task-time",
-        "const(2*i)",
-        "--budget",
-        "4",
-        "--out",
-        "my run",
-    ];
-    let process = sandbox.start(&[&args[..], &TINY].concat());
-    let steps = || std::fs::read_to_string(sandbox.path("my run/events.jsonl")).unwrap_or_default();
-    until("a step", || steps().contains("\"event\":\"step\""));
-    process.signal("INT");
-    let (table, _) = process.ends_with(130);
-    let (_, command) = table.split_once("; to go on: ").unwrap_or_else(|| panic!("{table}"));
-    let command = command.lines().next().unwrap();
-    let output = sandbox.command(Path::new("sh"), &["-c", command]).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(summary(&sandbox.path("my run"))["iterations"], 150);
+fn a_run_that_is_stopped_says_how_it_goes_on() {
+    for (signal, code) in [("TERM", 75), ("INT", 130)] {
+        let sandbox = Sandbox::new();
+        let args = ["up", "--workers", "2", "--iterations", "150", "--budget", "4", "--out", "my run"];
+        let process = sandbox.start(&[&args[..], &["--task-time", "const(2*i)"], &TINY].concat());
+        let run = sandbox.path("my run");
+        let events = || std::fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
+        until("a step", || events().contains("\"event\":\"step\""));
+        process.signal(signal);
+        let (table, _) = process.ends_with(code);
+        let stopped = summary(&run);
+        let latest = std::fs::read_to_string(run.join("checkpoints/latest")).unwrap();
+        assert!(table.contains("training loss") && stopped["state"] == "stopped", "{table}");
+        assert_eq!(latest.trim(), format!("step-{:06}", stopped["iterations"].as_u64().unwrap()));
+
+        let (_, command) = table.split_once("saved; to go on: ").unwrap_or_else(|| panic!("{table}"));
+        let command = command.lines().next().unwrap();
+        let output = sandbox.command(Path::new("sh"), &["-c", command]).output().unwrap();
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(summary(&run)["iterations"], 150);
+        for said in [
+            "ata-auto (this run)",
+            "ata-auto, replayed",
+            "\nThe replay of ata-auto itself has ",
+            "\nWorkers that share",
+        ] {
+            assert!(table.contains(said), "{table}");
+        }
+    }
 }
 
 /// The run has all its iterations but lacks results, which were never written or have been removed.
@@ -175,9 +180,7 @@ fn a_run_that_is_stopped_before_its_first_step_begins_again() {
     let expected = undisturbed(&sandbox);
     for (signal, code) in [("TERM", Some(75)), ("INT", Some(130)), ("KILL", None)] {
         // No worker joins.
-        let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--resume", "auto"];
-        let mut head = sandbox.start(&[&head[..], &RUN[..4], &TINY].concat());
-        head.port();
+        let (head, _) = sandbox.coordinator(&[&["--resume", "auto"], &RUN[..4]].concat());
         until("the journal", || !sandbox.journal().is_empty());
         stops(head, signal, code);
     }
@@ -311,9 +314,8 @@ fn a_rollback_is_not_undone() {
     head.port();
     until("the journal is cut", || sandbox.has_event("resume"));
     stops(head, "KILL", None);
-    let output = sandbox.run(&resumable(&[]));
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && log.contains("after iteration 10"), "{log}");
+    let log = sandbox.said(&resumable(&[]));
+    assert!(log.contains("after iteration 10"), "{log}");
     ends_well(&sandbox, &resumable(&[]), &expected);
     assert_eq!(sandbox.journal().matches(r#""event":"step""#).count(), 40);
 }

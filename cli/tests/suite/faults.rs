@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Process, Sandbox, TINY, until};
+use crate::support::{Process, Sandbox, until};
 
 const LONG: [&str; 4] = ["--iterations", "1000000", "--budget", "8"];
 
@@ -16,11 +16,8 @@ fn start(sandbox: &Sandbox, args: &[&str]) -> (Process, Process) {
 }
 
 fn start_with(sandbox: &Sandbox, args: &[&str], worker_args: &[&str]) -> (Process, Process) {
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run"];
-    let mut coordinator = sandbox.start(&[&head[..], args, &TINY[..]].concat());
-    let address = format!("http://127.0.0.1:{}", coordinator.port());
-    let worker = ["worker", "--coordinator", &address, "--device", "cpu", "--retry-for", "1"];
-    let worker = sandbox.start(&[&worker[..], worker_args].concat());
+    let (coordinator, address) = sandbox.coordinator(args);
+    let worker = sandbox.worker(&address, &[&["--retry-for", "1"], worker_args].concat());
     (coordinator, worker)
 }
 
@@ -101,7 +98,5 @@ fn a_killed_coordinator_leaves_a_journal() {
     let path = sandbox.path("run/events.jsonl");
     let text = std::fs::read(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 7]).unwrap();
-    let replay = sandbox.run(&replay);
-    assert_eq!(replay.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&replay.stderr).contains("was not written to its end"));
+    assert!(sandbox.said(&replay).contains("was not written to its end"));
 }

@@ -149,16 +149,3 @@ fn the_book_has_every_page_once() {
     let foreign: Vec<_> = once.difference(&all).collect();
     assert!(missing.is_empty() && foreign.is_empty(), "missing in SUMMARY.md: {missing:?}; not in docs/: {foreign:?}");
 }
-
-#[test]
-fn what_a_link_and_an_anchor_are() {
-    let page = "# A `b`, c & d\n[x](a.md#b) `[y](no.md)\n[y](no.md)`\n```sh\n# no\n[z](no.md)\n```\n\
-        [w]: ../c.rs\n## [E](f.md) g\n# A b, c & d\n";
-    assert_eq!(links(page), ["a.md#b", "f.md", "../c.rs"]);
-    assert_eq!(anchors(page), BTreeSet::from(["a-b-c--d", "a-b-c--d-1", "e-g"].map(String::from)));
-    let resolved = |link| resolve(Path::new("docs/how-to/p.md"), link);
-    assert_eq!(resolved("../GPU.md#check"), Some(("docs/GPU.md".into(), Some("check".into()))));
-    assert_eq!(resolved("#here"), Some(("docs/how-to/p.md".into(), Some("here".into()))));
-    assert_eq!(resolved("../../../x"), Some((PathBuf::new(), None)));
-    assert_eq!(resolved("https://example.org/a.md"), None);
-}

@@ -89,10 +89,9 @@ fn get(url: &str, path: &str) -> String {
 fn elsewhere_the_dashboard_takes_the_status_token() {
     let sandbox = Sandbox::new();
     let args = ["--credentials", "credentials", "--advertise", "127.0.0.1", "--dashboard", "0.0.0.0:0"];
-    let mut head = sandbox.start(&[&["coordinator", "--listen", "127.0.0.1:0"][..], &TINY, &args].concat());
+    let (mut head, _) = sandbox.coordinator(&args);
     let line = head.wait_for("dashboard: ");
     let url = line.split("dashboard: ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    head.port();
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
     assert_eq!(sandbox.summary(&["status", "--token-file", "credentials/status-token"])["phase"], "waiting");
     let here = url.replace("127.0.0.1", "localhost");

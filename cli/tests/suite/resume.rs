@@ -28,8 +28,7 @@ fn coordinator(sandbox: &Sandbox, port: &str, more: &[&str]) -> Process {
 /// Starts a worker that is slow enough for the coordinator to be stopped in the meantime.
 fn worker(sandbox: &Sandbox, port: &str, more: &[&str]) -> Process {
     let address = format!("http://127.0.0.1:{port}");
-    let worker = ["worker", "--coordinator", &address, "--device", "cpu", "--task-time", "const(8)"];
-    sandbox.start(&[&worker, more].concat())
+    sandbox.worker(&address, &[&["--task-time", "const(8)"], more].concat())
 }
 
 /// The coordinator is killed, asked to stop and interrupted; its worker keeps running.
@@ -50,9 +49,8 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
         assert_eq!(status.contains("its process ended without a word"), signal == "KILL", "{signal}: {status}");
         head = coordinator(&sandbox, &port, &[]);
     }
-    let (summary, _) = head.ends_with(0);
+    let summary = head.summary();
     worker.ends_with(0);
-    let summary: Value = serde_json::from_str(&summary).unwrap();
     for key in ["parameters_sha256", "iterations", "test_loss", "test_accuracy", "final_loss", "tasks_applied"] {
         assert_eq!(summary[key], expected[key], "{key}");
     }
@@ -102,13 +100,11 @@ fn a_damaged_checkpoint_is_passed_over() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;
     std::fs::write(&newest, bytes).unwrap();
-    let output = sandbox.run(&["up", "--resume", "undisturbed", "--json"]);
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{log}");
+    let [summary, log] = sandbox.outputs(&["up", "--resume", "undisturbed", "--json"]);
     for said in ["step-000060 is damaged: optimizer.safetensors", "after iteration 55"] {
         assert!(log.contains(said), "{log}");
     }
-    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
     assert_eq!(summary["parameters_sha256"], expected["parameters_sha256"]);
 }
 
@@ -125,9 +121,8 @@ fn a_lost_folder_comes_back(sandbox: &Sandbox, checkpoint: &str, saved: &Path) {
     let resumed = sandbox.summary(&[&up[..], &["--resume", "auto", "--iterations", "60"]].concat());
     assert_eq!(resumed["parameters_sha256"], undisturbed(sandbox)["parameters_sha256"]);
     // The run's folder contains the location of its checkpoints.
-    let complete = sandbox.run(&["up", "--resume", "run"]);
-    assert!(complete.status.success() && saved.join("step-000060").exists());
-    assert!(String::from_utf8_lossy(&complete.stderr).contains("has its 60 iterations"));
+    assert!(sandbox.said(&["up", "--resume", "run"]).contains("has its 60 iterations"));
+    assert!(saved.join("step-000060").exists());
 }
 
 #[test]
@@ -148,9 +143,8 @@ fn checkpoints_may_be_in_an_object_store() {
 fn a_finished_run_can_be_extended_and_what_cannot_change_is_refused() {
     let sandbox = Sandbox::new();
     undisturbed(&sandbox);
-    let complete = sandbox.run(&["up", "--resume", "undisturbed"]);
-    assert!(complete.status.success());
-    assert!(String::from_utf8_lossy(&complete.stderr).contains("--iterations with a larger number extends it"));
+    let said = sandbox.said(&["up", "--resume", "undisturbed"]);
+    assert!(said.contains("--iterations with a larger number extends it"), "{said}");
     sandbox.fails(&["up", "--resume", "undisturbed", "--seed", "9"], 64, "seed = 9");
     let extended = sandbox.summary(&["up", "--resume", "undisturbed", "--iterations", "70", "--policy", "uta"]);
     assert_eq!((extended["iterations"].as_u64(), extended["policy"].as_str()), (Some(70), Some("uta")));

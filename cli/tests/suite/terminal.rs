@@ -1,7 +1,7 @@
 //! Tests that untrusted text cannot control a terminal: neither a worker's description of itself and of its failures, nor the content of a
 //! run's folder.
 
-use crate::support::{Process, Sandbox, TINY, until};
+use crate::support::{Process, Sandbox, until};
 use ata_wire::{FromWorker, Hello, ToWorker, connect};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -12,8 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 const EVIL: &str = "\x1b[2J\u{9b}31m\u{202e}evil\r\nata: \x07";
 
 /// Checks that the text contains no control sequences.
-fn check(what: &str, printed: &[u8]) {
-    let text = str::from_utf8(printed).unwrap();
+fn check(what: &str, text: &str) {
     let is_evil = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
     let found = text.lines().find(|line| line.contains(is_evil) || line.starts_with("ata: \\u{7}"));
     assert_eq!(found, None, "{what}");
@@ -32,11 +31,9 @@ fn printed(sandbox: &Sandbox, run: &str) -> String {
         &["replay", run, "--policy", "uta", "--seeds", "1"],
         &["replay", run, "--policy", "uta", "--seeds", "1", "--json"],
     ] {
-        let output = sandbox.run(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        check(&format!("{args:?}"), &output.stdout);
-        check(&format!("{args:?}"), &output.stderr);
-        all += str::from_utf8(&output.stdout).unwrap();
+        let outputs = sandbox.outputs(args);
+        outputs.iter().for_each(|text| check(&format!("{args:?}"), text));
+        all += &outputs[0];
     }
     all
 }
@@ -69,13 +66,10 @@ async fn fail_evilly(coordinator: &str) {
 
 /// Makes a run with an evil and an honest worker, and returns the coordinator, which is about to exit.
 fn run(sandbox: &Sandbox, log: &[&str]) -> Process {
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--iterations", "3", "--budget", "4"];
-    let mut coordinator = sandbox.start(&[&head[..], log, &TINY].concat());
-    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let (coordinator, address) = sandbox.coordinator(&[&["--iterations", "3", "--budget", "4"], log].concat());
     tokio::runtime::Runtime::new().unwrap().block_on(fail_evilly(&address));
     until("the refusal", || sandbox.has_event("refusal"));
-    let worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
-    worker.ends_with(0);
+    sandbox.worker(&address, &[]).ends_with(0);
     coordinator
 }
 
@@ -84,8 +78,8 @@ fn a_workers_text_is_escaped() {
     for log in [&[][..], &["--log-format", "json"]] {
         let sandbox = Sandbox::new();
         let (table, log) = run(&sandbox, log).ends_with(0);
-        check("the table", table.as_bytes());
-        check("the log", log.as_bytes());
+        check("the table", &table);
+        check("the log", &log);
         assert!(log.contains("[2J") && log.contains("evil"), "it quotes the worker: {log}");
         assert!(printed(&sandbox, "run").contains("evil"));
     }

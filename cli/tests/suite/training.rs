@@ -23,10 +23,7 @@ fn up(sandbox: &Sandbox, flags: &[&str]) -> Value {
 
 /// Starts a coordinator with its run in `run`, and returns its address.
 fn coordinator(sandbox: &Sandbox, flags: &[&str]) -> (Process, String) {
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--json"];
-    let mut coordinator = sandbox.start(&[&head, flags, &RUN, &TINY].concat());
-    let address = format!("http://127.0.0.1:{}", coordinator.port());
-    (coordinator, address)
+    sandbox.coordinator(&[&["--json"], flags, &RUN].concat())
 }
 
 #[test]
@@ -113,22 +110,6 @@ fn augmented_images_do_not_depend_on_who_computes() {
     assert_eq!(train("3", &["--augment", "crop,flip,mixup"]), reference);
     assert_ne!(train("1", &["--augment", "flip"]), reference);
     assert_ne!(train("1", &[]), reference);
-}
-
-/// A replay of the run's own policy shows how accurate those of others are.
-#[test]
-fn the_end_of_a_run_compares_it_with_its_own_replay() {
-    let sandbox = Sandbox::new();
-    let run = ["up", "--workers", "2", "--budget", "4", "--iterations", "10", "--task-time", "const(4*i)"];
-    let printed = sandbox.text(&[&run[..], &TINY].concat());
-    for said in [
-        "\nThe replay of ata-auto itself has ",
-        "ata-auto (this run)",
-        "ata-auto, replayed",
-        "Workers that share cores slow each other down",
-    ] {
-        assert!(printed.contains(said), "{printed}");
-    }
 }
 
 /// Reads the parameters in a run's folder.
@@ -224,11 +205,9 @@ fn workers_started_by_hand_fetch_their_data_once() {
     let data = sandbox.data();
     let train = || {
         let (coordinator, address) = coordinator(&sandbox, &["--min-workers", "2", "--data", &data]);
-        let worker = || sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
-        let workers = [worker(), worker()];
+        let workers = [(); 2].map(|()| sandbox.worker(&address, &[]));
         let logs = workers.map(|worker| worker.ends_with(0).1);
-        let (summary, _) = coordinator.ends_with(0);
-        (serde_json::from_str::<Value>(&summary).unwrap(), logs.concat().matches("fetching the training data").count())
+        (coordinator.summary(), logs.concat().matches("fetching the training data").count())
     };
     let (first, fetched) = train();
     std::fs::remove_dir_all(sandbox.path("run")).unwrap();
@@ -262,10 +241,7 @@ fn a_killed_worker_changes_nothing_and_may_come_back() {
     let sandbox = Sandbox::new();
     let (coordinator, address) = coordinator(&sandbox, &["--min-workers", "3"]);
     // The workers are slow enough that the run does not end before the kill.
-    let worker = |name: &str| {
-        let who = ["worker", "--coordinator", &address, "--device", "cpu", "--name", name];
-        sandbox.start(&[&who[..], &["--task-time", "const(50)"]].concat())
-    };
+    let worker = |name: &str| sandbox.worker(&address, &["--name", name, "--task-time", "const(50)"]);
     let (one, two, three) = (worker("one"), worker("two"), worker("three"));
     until("a step, of which each worker had tasks", || sandbox.has_event("step"));
     two.signal("KILL");
@@ -274,34 +250,10 @@ fn a_killed_worker_changes_nothing_and_may_come_back() {
     for worker in [one, three, back] {
         worker.ends_with(0);
     }
-    let (summary, _) = coordinator.ends_with(0);
-    let summary: Value = serde_json::from_str(&summary).unwrap();
+    let summary = coordinator.summary();
     assert_eq!((summary["iterations"].as_u64(), summary["tasks_applied"].as_u64()), (Some(12), Some(120)));
     assert_eq!(summary["workers"], 3, "the worker that came back is known by its name");
 
     let undisturbed = up(&sandbox, &["--workers", "2", "--task-time", "none"]);
     assert_eq!(sha256(&summary), sha256(&undisturbed));
-}
-
-#[test]
-fn signals_end_a_run_cleanly() {
-    for (signal, code) in [("TERM", 75), ("INT", 130)] {
-        let sandbox = Sandbox::new();
-        let run = ["up", "--out", "run", "--workers", "2", "--iterations", "1000000", "--task-time", "none"];
-        let process = sandbox.start(&[&run, &TINY[..]].concat());
-        until("a step", || sandbox.has_event("step"));
-        process.signal(signal);
-        let (table, _) = process.ends_with(code);
-        assert!(
-            table.contains("training loss") && table.contains("saved; to go on: ") && table.contains(" --resume run\n"),
-            "{table}"
-        );
-        let summary = std::fs::read_to_string(sandbox.path("run/summary.json")).unwrap();
-        let summary: Value = serde_json::from_str(&summary).unwrap();
-        assert_eq!(summary["state"], "stopped");
-        let iterations = summary["iterations"].as_u64().unwrap();
-        assert!(iterations > 0);
-        let latest = std::fs::read_to_string(sandbox.path("run/checkpoints/latest")).unwrap();
-        assert_eq!(latest.trim(), format!("step-{iterations:06}"));
-    }
 }

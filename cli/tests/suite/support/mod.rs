@@ -80,11 +80,24 @@ impl Sandbox {
         output(self.ata(args))
     }
 
+    /// Runs a command that must succeed, and returns what it prints on standard output and on standard error.
+    pub(crate) fn outputs(&self, args: &[&str]) -> [String; 2] {
+        let output = self.run(args);
+        let [out, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(output.status.success(), "{args:?}: {said}");
+        [out, said]
+    }
+
     /// Runs a command that must succeed, and returns what it prints on standard output.
     pub(crate) fn text(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let [out, _] = self.outputs(args);
+        out
+    }
+
+    /// Runs a command that must succeed, and returns what it prints on standard error.
+    pub(crate) fn said(&self, args: &[&str]) -> String {
+        let [_, said] = self.outputs(args);
+        said
     }
 
     /// Runs a command that must succeed, and returns the summary printed by `--json`.
@@ -129,6 +142,19 @@ impl Sandbox {
         let mut command = self.ata(args);
         command.process_group(0);
         self.start_command(command, args)
+    }
+
+    /// Starts a coordinator of a tiny run in the folder `run`, and returns its address as well.
+    pub(crate) fn coordinator(&self, args: &[&str]) -> (Process, String) {
+        let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run"];
+        let mut coordinator = self.start(&[&head, args, &TINY].concat());
+        let address = format!("http://127.0.0.1:{}", coordinator.port());
+        (coordinator, address)
+    }
+
+    /// Starts a worker on the CPU.
+    pub(crate) fn worker(&self, coordinator: &str, args: &[&str]) -> Process {
+        self.start(&[&["worker", "--coordinator", coordinator, "--device", "cpu"], args].concat())
     }
 
     fn start_command(&self, mut command: Command, args: &[&str]) -> Process {
@@ -219,6 +245,11 @@ impl Process {
         let (ended, out, log) = self.end();
         assert_eq!(ended, Some(code), "{log}");
         (out, log)
+    }
+
+    /// Waits for a run with `--json` to be done, and returns its summary.
+    pub(crate) fn summary(self) -> Value {
+        serde_json::from_str(&self.ends_with(0).0).unwrap()
     }
 
     /// Waits for the process to exit, and returns exit code, standard output and standard error.
