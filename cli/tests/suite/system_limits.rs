@@ -36,18 +36,15 @@ fn a_run_lacks_no_result_without_saying_so() {
     let mut ended = Vec::new();
     for blocks in [1, 4, 8, 16, 32, 64, 128, 256, 1 << 20] {
         let out = format!("run-{blocks}");
-        let args =
-            ["up", "--task-time", "none", "--workers", "1", "--budget", "4", "--iterations", "20", "--out", &out];
-        let output = limited(&sandbox, &format!("-f {blocks}"), &[&args[..], &TINY].concat());
+        let args = ["--task-time", "none", "--workers", "1", "--budget", "4", "--iterations", "20", "--out", &out];
+        let output = limited(&sandbox, &format!("-f {blocks}"), &[&["up"], &args[..], &TINY].concat());
         let said = said(&output);
         let run = sandbox.path(&out);
         let missing = NEEDED.iter().filter(|(file, _)| !run.join(file).metadata().is_ok_and(|file| file.len() > 0));
         let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
         let code = output.status.code();
-        assert!(
-            code == Some(74) || code == Some(0) && missing.is_empty(),
-            "{blocks}: {code:?} without {missing:?}: {said}"
-        );
+        let is_told = code == Some(74) || code == Some(0) && missing.is_empty();
+        assert!(is_told, "{blocks}: {code:?} without {missing:?}: {said}");
         let last = said.lines().last().unwrap_or_default();
         assert!(code == Some(0) || last.starts_with("ata: cannot ") && last.contains(&out), "{blocks}: {said}");
         ended.push((blocks, code, missing.len()));
@@ -69,10 +66,8 @@ fn other_results_are_not_cut_off_either() {
         let said = said(&output);
         let name = args.iter().skip(1).rfind(|arg| !arg.starts_with('-') && arg.parse::<u32>().is_err()).unwrap();
         assert_eq!(output.status.code(), Some(74), "{args:?}: {said}");
-        assert!(
-            said.lines().last().unwrap().starts_with("ata: cannot write") && said.contains(name),
-            "{args:?}: {said}"
-        );
+        let is_named = said.lines().last().unwrap().starts_with("ata: cannot write") && said.contains(name);
+        assert!(is_named, "{args:?}: {said}");
     }
 }
 
@@ -99,25 +94,9 @@ fn a_missing_result_is_named() {
 #[test]
 fn a_full_disk_ends_a_run_with_the_reason() {
     let sandbox = Sandbox::new();
-    let up = [
-        &[
-            "up",
-            "--out",
-            "run",
-            "--workers",
-            "2",
-            "--task-time",
-            "none",
-            "--json",
-            "--budget",
-            "8",
-            "--iterations",
-            "1000000",
-        ],
-        &TINY[..],
-    ]
-    .concat();
-    let output = limited(&sandbox, "-f 80", &up);
+    let up = ["up", "--out", "run", "--workers", "2", "--task-time", "none", "--json"];
+    let run = ["--budget", "8", "--iterations", "1000000"];
+    let output = limited(&sandbox, "-f 80", &[&up[..], &run, &TINY].concat());
     let errors = said(&output);
     assert_eq!(output.status.code(), Some(74), "{errors}");
     assert!(errors.lines().last().unwrap().contains("cannot write run/events.jsonl: "), "{errors}");
@@ -156,8 +135,6 @@ fn a_low_limit_of_open_files_is_said() {
     let output = limited(&sandbox, "-n 400", &[&up[..], &TINY].concat());
     let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(
-        said.contains("may open only 400 files, enough for 8 workers: raise the limit of open files: ulimit -n"),
-        "{said}"
-    );
+    let limit = "may open only 400 files, enough for 8 workers: raise the limit of open files: ulimit -n";
+    assert!(said.contains(limit), "{said}");
 }
