@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use ata_simulator::{LinksSpec, MAX_BUDGET};
 use ata_types::{ExchangeChoice, WireFormat};
 use clap::{Args, value_parser};
+use serde::Serialize;
+use toml::Table;
 
-use crate::settings::LocalStepCount;
+use crate::failure::Failure;
+use crate::settings::{LocalStepCount, flags as flags_given};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -85,7 +88,7 @@ pub(crate) struct SimulateArgs {
 }
 
 /// The links for gradients and parameters.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub(crate) struct LinkArgs {
     /// The rate of a worker's link: 1Gbit, 200Mbit, 100MB/s, … in each direction, or UP:DOWN, as in 20Mbit:100Mbit. Without it, vectors take
     /// no time.
@@ -115,32 +118,17 @@ pub(crate) struct LinkArgs {
 impl LinkArgs {
     /// Returns the first of these flags that is given.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
-        let Self { link, head_link, round_trip, model_bytes, wire, difference_bits, exchange } = self;
-        let flags = [
-            ("--link", link.is_some()),
-            ("--head-link", head_link.is_some()),
-            ("--round-trip", round_trip.is_some()),
-            ("--model-bytes", model_bytes.is_some()),
-            ("--wire", wire.is_some()),
-            ("--difference-bits", difference_bits.is_some()),
-            ("--exchange", exchange.is_some()),
-        ];
-        flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+        let flags =
+            ["--link", "--head-link", "--round-trip", "--model-bytes", "--wire", "--difference-bits", "--exchange"];
+        let given = flags_given(self).unwrap_or_default();
+        flags.into_iter().find(|flag| given.contains_key(&flag[2..].replace('-', "_")))
     }
 
     /// Returns these links with the flags applied.
-    pub(crate) fn apply(&self, links: LinksSpec) -> LinksSpec {
-        let given = self;
-        LinksSpec {
-            link: given.link.clone().unwrap_or(links.link),
-            head_link: given.head_link.clone().or(links.head_link),
-            round_trip: given.round_trip.clone().or(links.round_trip),
-            model_bytes: given.model_bytes.clone().unwrap_or(links.model_bytes),
-            wire: given.wire.unwrap_or(links.wire),
-            difference_bits: given.difference_bits.or(links.difference_bits),
-            exchange: given.exchange.unwrap_or(links.exchange),
-            ..links
-        }
+    pub(crate) fn apply(&self, links: LinksSpec) -> Result<LinksSpec, Failure> {
+        let mut table = Table::try_from(links).map_err(Failure::internal)?;
+        table.extend(flags_given(self)?);
+        table.try_into().map_err(Failure::internal)
     }
 }
 

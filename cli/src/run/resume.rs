@@ -214,7 +214,7 @@ fn first_change(
 ) -> Result<Option<(&'static str, String, String)>, Failure> {
     let table = |settings| Table::try_from(settings).map_err(Failure::internal);
     let (was, is) = (table(was)?, table(is)?);
-    let key = FIXED.into_iter().find(|key| matters(key) && was.get(*key) != is.get(*key));
+    let key = FIXED.split(' ').find(|key| matters(key) && was.get(*key) != is.get(*key));
     let show = |table: &Table, key| table.get(key).map_or("unset".into(), ToString::to_string);
     Ok(key.map(|key| (key, show(&was, key), show(&is, key))))
 }

@@ -1,26 +1,23 @@
 //! The name and the tags of a run: `--name baseline --tag team=vision`.
 
+use std::collections::BTreeMap;
+
 use ata_record::Labels;
 use serde::{Serialize, Serializer};
 
 use crate::failure::{Failure, require};
 
-#[derive(Clone, Debug)]
-pub(crate) struct Tag {
-    key: String,
-    value: String,
-}
+pub(super) type Tag = (String, String);
 
 pub(super) fn parse_tag(text: &str) -> Result<Tag, String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, as in team=vision")?;
-    Ok(Tag { key: key.into(), value: value.into() })
+    Ok((key.into(), value.into()))
 }
 
 /// Serializes tags as the setting `tags`. The last tag with the same key wins.
 #[expect(clippy::ref_option, reason = "serde's form")]
 pub(super) fn as_setting<S: Serializer>(tags: &Option<Vec<Tag>>, serializer: S) -> Result<S::Ok, S::Error> {
-    let tags = tags.iter().flatten().map(|tag| (&tag.key, &tag.value));
-    tags.collect::<std::collections::BTreeMap<_, _>>().serialize(serializer)
+    tags.iter().flatten().cloned().collect::<BTreeMap<_, _>>().serialize(serializer)
 }
 
 pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
@@ -68,8 +65,7 @@ mod tests {
     use super::*;
 
     fn check(name: Option<&str>, tags: &[&str]) -> Result<(), String> {
-        let tags: Vec<Tag> = tags.iter().map(|tag| parse_tag(tag)).collect::<Result<_, _>>()?;
-        let tags = tags.into_iter().map(|tag| (tag.key, tag.value)).collect();
+        let tags = tags.iter().map(|tag| parse_tag(tag)).collect::<Result<_, _>>()?;
         let labels = Labels { name: name.map(Into::into), tags };
         check_labels(&labels).map_err(|failure| failure.to_string())
     }

@@ -28,21 +28,8 @@ const EXPEL_AFTER: u32 = 8;
 const OUTAGE_S: f64 = 120.0;
 
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
-pub(crate) const FIXED: [&str; 13] = [
-    "model",
-    "seed",
-    "budget",
-    "local_steps",
-    "task_batch",
-    "optimizer",
-    "momentum",
-    "outer_momentum",
-    "gradient_noise",
-    "scale_lr",
-    "wire",
-    "init",
-    "checkpoint",
-];
+pub(crate) const FIXED: &str = "model seed budget local_steps task_batch optimizer momentum outer_momentum gradient_noise scale_lr wire init \
+     checkpoint";
 
 /// The treatment of training samples whose loss or gradient is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -75,5 +75,5 @@ fn links(args: &PlanArgs, measured: &PlanMeasurements) -> Result<Option<LinksSpe
         )
     })?;
     let links = LinksSpec { wire: WireFormat::Compact, ..LinksSpec::new(link.clone(), model_bytes) };
-    Ok(Some(args.links.apply(links)))
+    args.links.apply(links).map(Some)
 }

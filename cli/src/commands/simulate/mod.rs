@@ -141,7 +141,7 @@ fn links(args: &SimulateArgs, file: Option<LinksSpec>) -> Result<Option<LinksSpe
             )));
         }
     };
-    let links = args.links.apply(links);
+    let links = args.links.apply(links)?;
     Ok(Some(LinksSpec { time_unit: time_unit.cloned().unwrap_or(links.time_unit), ..links }))
 }
 
