@@ -1,9 +1,12 @@
-//! Figures: their content, and the files that they are written to.
+//! Figures: their content, the files that they are written to, and errors.
 
-use std::fs;
-use std::path::Path;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use crate::{FigureError, csv, draw};
+use plotters::drawing::DrawingAreaErrorKind;
+
+use crate::{csv, draw};
 
 /// A figure: a plot with its axes and texts.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,11 +115,6 @@ impl Point {
 }
 
 impl Figure {
-    /// Returns the data, one point per row. It is exact, except that a series of more than 20,000 points is thinned.
-    pub fn csv(&self) -> String {
-        csv::text(self, csv::CSV_POINTS)
-    }
-
     pub(crate) fn sizes(&self) -> Vec<(&str, usize)> {
         match &self.plot {
             Plot::Lines(series) | Plot::Stacked(series) => {
@@ -131,19 +129,10 @@ impl Figure {
         draw::svg(self, &[])
     }
 
-    /// Renders the drawing as [`Self::svg`] does, with the looks of series that belong to their places in `order`.
-    pub(crate) fn svg_in(&self, order: &[&str]) -> Result<String, FigureError> {
-        draw::svg(self, order)
-    }
-
-    /// Writes `NAME.svg` and `NAME.csv` into the folder, which is created if it is missing.
-    pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
-        self.write_in(folder, &[])
-    }
-
-    pub(crate) fn write_in(&self, folder: &Path, order: &[&str]) -> Result<(), FigureError> {
-        write_file(folder, &format!("{}.svg", self.name), self.svg_in(order)?.as_bytes())?;
-        write_file(folder, &format!("{}.csv", self.name), self.csv().as_bytes())
+    /// Writes `NAME.svg`, with the looks of series that belong to their places in `order`, and `NAME.csv` into the folder.
+    pub(crate) fn write(&self, folder: &Path, order: &[&str]) -> Result<(), FigureError> {
+        write_file(folder, &format!("{}.svg", self.name), draw::svg(self, order)?.as_bytes())?;
+        write_file(folder, &format!("{}.csv", self.name), csv::text(self, csv::CSV_POINTS).as_bytes())
     }
 }
 
@@ -152,4 +141,30 @@ pub(crate) fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), 
     fs::create_dir_all(folder)
         .and_then(|()| fs::write(&path, bytes))
         .map_err(|source| FigureError::Write { path, source })
+}
+
+/// An error of making a figure or a report.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// The figure has a name that cannot be used for a file, or nothing that can be drawn.
+    #[error("figure {0}")]
+    Invalid(String),
+    /// Drawing failed.
+    #[error("drawing failed: {0}")]
+    Draw(String),
+    /// A file cannot be written.
+    #[error("cannot write {}: check the folder, its permissions and the free space", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// The error of the system.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl<E: Error + Send + Sync> From<DrawingAreaErrorKind<E>> for FigureError {
+    fn from(error: DrawingAreaErrorKind<E>) -> Self {
+        Self::Draw(error.to_string())
+    }
 }

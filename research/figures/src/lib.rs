@@ -11,7 +11,6 @@
 
 mod csv;
 mod draw;
-mod error;
 mod figure;
 mod number;
 mod palette;
@@ -21,6 +20,5 @@ mod text;
 mod thin;
 mod ticks;
 
-pub use error::FigureError;
-pub use figure::{Axis, Curve, Figure, Mark, Plot, Point, Scale, Series};
+pub use figure::{Axis, Curve, Figure, FigureError, Mark, Plot, Point, Scale, Series};
 pub use report::{Report, Table};

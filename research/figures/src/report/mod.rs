@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::{Figure, FigureError, Plot, csv, figure, number};
+use crate::{Figure, FigureError, Plot, csv, draw, figure, number};
 
 const STYLE: &str = include_str!("style.css");
 /// The largest number of data rows under one figure, for all series together: more would make the page slow on a phone.
@@ -60,7 +60,7 @@ impl Report {
     pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
         let order = self.order();
         for figure in &self.figures {
-            figure.write_in(folder, &order)?;
+            figure.write(folder, &order)?;
         }
         figure::write_file(folder, "report.html", self.html()?.as_bytes())
     }
@@ -128,7 +128,7 @@ fn figure_html(figure: &Figure, order: &[&str]) -> Result<String, FigureError> {
     Ok(format!(
         "<figure>\n<div class=\"plot\">{}</div>\n<figcaption>{}</figcaption>\n\
          <details><summary>Data: {summary}</summary><pre>{}</pre></details>\n</figure>\n",
-        figure.svg_in(order)?,
+        draw::svg(figure, order)?,
         escape(&figure.caption),
         escape(&data)
     ))
