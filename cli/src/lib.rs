@@ -91,8 +91,7 @@ pub fn main(extensions: Extensions) -> ExitCode {
     run(std::env::args_os(), extensions).into()
 }
 
-/// Runs a command line, whose first word is the program's name. Use it instead of [`main`] to provide the command line
-/// or to handle the exit code.
+/// Runs a command line, whose first word is the program's name: [`main`] for another command line, or for the exit code.
 pub fn run(command_line: impl IntoIterator<Item = OsString>, extensions: Extensions) -> Exit {
     ata_learn::keep_freed_memory();
     signals::survive_file_limits();

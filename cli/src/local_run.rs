@@ -40,8 +40,7 @@ pub struct LocalRun {
 }
 
 impl LocalRun {
-    /// Resolves the settings of a run: these defaults, overridden by a file, overridden by flags. Its workers compute on the CPU, and the
-    /// run waits for all of them.
+    /// Resolves the settings of a run on CPUs that waits for all workers: these defaults, overridden by a file, overridden by flags.
     pub fn resolve(
         defaults: &str,
         file: Option<&Path>,

@@ -46,8 +46,7 @@ pub(crate) fn start(directives: &str, format: LogFormat) -> Result<(), Failure> 
     Registry::default().with(filter).with(log).try_init().map_err(Failure::internal)
 }
 
-/// Writes the message and `name=value`, all on one line and without terminal control characters. The formatter of
-/// `tracing-subscriber` lets newlines and bidirectional controls through.
+/// Writes the message and `name=value` on one line, escaped: `tracing-subscriber` lets newlines and bidirectional controls through.
 struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {

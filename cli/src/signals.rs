@@ -41,8 +41,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// The signals that end a coordinator at once if they come second. SIGTERM does not, because both batch systems and the scripts that started
-/// this process may send one, and the state would be lost.
+/// The signals that end a coordinator at once if they come second: not SIGTERM, which both batch systems and the scripts in them may send.
 pub(crate) const INTERRUPT: &[Signal] = &[Signal::Interrupt];
 
 /// The signals that end a worker at once if they come second.

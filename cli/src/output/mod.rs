@@ -67,8 +67,7 @@ pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
     print_text(&format!("{}\n", escaped_json(&to_text(value).map_err(Failure::internal)?)))
 }
 
-/// Prints the result of a command on standard output: its serialization as JSON, or whole lines of text for a terminal, in which untrusted
-/// text is escaped.
+/// Prints a result on standard output, as JSON or as lines of text for a terminal, in which untrusted text is escaped.
 pub fn print(as_json: bool, result: &(impl Serialize + ?Sized), text: impl FnOnce() -> String) -> Result<(), Failure> {
     if as_json || is_json() { print_json(result) } else { print_text(&text()) }
 }

@@ -88,22 +88,18 @@ pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
 const ITERATIONS: u64 = 1000;
 /// The largest number of simulated tasks, which take half a second. With many per iteration, fewer iterations are as accurate.
 const TASKS: u64 = 500_000;
-/// The policies that a run is compared with: the oracle that knows the mean times, the simplest adaptive rule, the work
-/// queue, greedy and uniform allocation.
+/// The policies that a run is compared with: the oracle that knows the means, the simplest adaptive rule, a queue, greedy and uniform.
 const OTHERS: [&str; 5] = ["fta", "ema", "pull", "gta", "uta"];
 
-/// Returns the number of iterations to simulate; `None` if even one would exceed [`TASKS`]. Under a greedy policy, all workers start a task
-/// in each iteration, however small the budget.
+/// Returns the number of iterations to simulate; `None` if even one exceeds [`TASKS`]. Greedy policies start a task on every worker.
 fn simulated(workers: usize, budget: u64) -> Option<u64> {
     let iterations = TASKS / budget.max(workers as u64).max(1);
     (iterations > 0).then_some(iterations.min(ITERATIONS))
 }
 
-/// The largest product of workers and tasks under the run's own policy, which may examine each worker at each result. It takes about as
-/// long as [`TASKS`] under the other policies.
+/// The largest product of workers and tasks under the run's own policy, which may examine each worker at each result.
 const OWN_WORK: u64 = 20_000_000;
-/// The smallest number of iterations under the run's own policy: with fewer, the first one, in which the policy has
-/// learned little, would have too much weight.
+/// With fewer iterations under the run's own policy, the first one, in which it has learned little, would have too much weight.
 const LEAST_OWN_ITERATIONS: u64 = 20;
 
 /// Returns the number of iterations to simulate under the run's own policy; `None` if they are too few.
@@ -203,9 +199,8 @@ impl Replay {
         Ok((cost, deviation_s))
     }
 
-    /// Returns the ledger of a policy, the share of tasks with resampled times, and the standard deviation of the runtime of an iteration,
-    /// which is that of the steps that together apply B tasks. An asynchronous policy takes as many steps as the
-    /// iterations of others have tasks.
+    /// Returns a policy's ledger, the share of resampled times, and the standard deviation of the runtime of the steps that apply B tasks.
+    /// An asynchronous policy takes as many steps as the iterations of others have tasks.
     fn simulate(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<(Ledger, f64, f64), Failure> {
         let steps_per_iteration = if POLICIES.kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
         let policy = policies(policy, &self.context)?;

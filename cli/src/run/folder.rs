@@ -26,8 +26,7 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Creates the folder and writes the complete configuration to it. An existing run that never began is removed, and with `again` also
-    /// one that has no checkpoint to resume from.
+    /// Creates the folder with the complete configuration. It replaces a run that never began, and with `again` one without checkpoints.
     pub(crate) fn create(settings: &Settings, again: bool) -> Result<Self, Failure> {
         let run_id = new_run_id(&settings.policy);
         let path = settings.out.clone().unwrap_or_else(|| Path::new(RUNS).join(&run_id));
@@ -94,8 +93,7 @@ fn is_written_by_a_run(config: &Path) -> bool {
     own.is_some_and(|own| own == text)
 }
 
-/// Removes the files of a run that has no checkpoint to resume from; its events and models are renamed. The journal is last because it
-/// shows that the run began.
+/// Removes the files of a run without checkpoints, last the journal, which shows that it began. Its events and models are renamed.
 fn clear(run: &Path) -> std::io::Result<()> {
     for model in [MODEL_FILE, BEST_MODEL_FILE, EMA_MODEL_FILE] {
         let file = run.join(model);

@@ -285,9 +285,8 @@ pub(crate) struct EndedRun {
 }
 
 impl EndedRun {
-    /// Writes the run's results, prints the table or the JSON, and returns the exit code. `received` is the signal that stopped the run.
-    /// With `--stay`, the dashboard of a successful run is served until `signal` resolves; a failed run ends at once because its supervisor
-    /// must learn of the failure.
+    /// Writes the run's results, prints them, and returns the exit code. `received` is the signal that stopped the run. With `--stay`, the
+    /// dashboard of a successful run is served until `signal` resolves; a failed run ends at once, so that its supervisor learns of it.
     pub(crate) async fn finish(
         self,
         folder: &RunFolder,

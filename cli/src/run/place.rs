@@ -59,8 +59,7 @@ pub(crate) fn check_empty(checkpoint: Option<&str>, run: &Path) -> Result<(), Fa
     Ok(())
 }
 
-/// The exclusive right to write to a run's folder and to the folder of its checkpoints. It ends with the process, even if the process is
-/// killed. A folder has no lock if its file system does not support locks.
+/// The exclusive right to write to a run's folder and its checkpoints, until the process ends. A file system may support no locks.
 pub(crate) struct Hold {
     _locks: Vec<FolderLock>,
 }

@@ -46,8 +46,7 @@ impl CommonArgs {
 }
 
 impl Resumption {
-    /// Finds the run that `text` names; `None` for `auto` if there is no run to resume. With the setting `checkpoint`, checkpoints are
-    /// found even if the folder `out` is lost.
+    /// Finds the run that `text` names; `None` for `auto` if there is none. With `checkpoint`, it may be in a lost folder `out`.
     pub(crate) fn find(text: &str, out: Option<&Path>, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         let path = Path::new(text);
         match text {

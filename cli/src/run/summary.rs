@@ -18,8 +18,7 @@ use crate::say::is_json;
 use crate::settings::{BudgetPath, Settings};
 use crate::shell;
 
-/// The result of a run, for scripts. Times are in seconds, and losses in the problem's own unit (nats for
-/// cross-entropies). Accuracy is from 0 to 1, and null without classes.
+/// The result of a run, for scripts. Times are in seconds, losses in the problem's unit; accuracy is from 0 to 1, and null without classes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) run_id: String,

@@ -19,8 +19,7 @@ const FIRST_BY_DEFAULT: u64 = 16;
 /// The least number of tasks that is chosen for gradients: a single one says nothing about noise.
 const LEAST: u64 = 2;
 
-/// How many times as large as the first number of tasks the chosen one may become. The integers of a sum have room for the most, which takes a
-/// bit of each value for every doubling.
+/// How many times as large as the first number of tasks the chosen one may become: a doubling takes a bit of each value of a sum.
 const MOST_GROWTH: u64 = 8;
 
 /// The budget: `16`, or `noise` or `auto`, or `auto:8` for another first number, or the path of such a run, as in `16x50,8x100,5`.

@@ -15,9 +15,8 @@ use super::training_length::{Written, as_written};
 use super::{Settings, in_range};
 use crate::failure::{Failure, require};
 
-/// The most steps of a round that is chosen as the run goes on, by default. After as many samples of CIFAR-100, rounds of 960 steps have a test
-/// loss that is 2 % higher than those of 240, but after as many seconds, rounds that hide a slow link have a lower one
-/// (docs/how-to/machines-far-apart.md).
+/// The most steps of a chosen round, by default. After as many samples of CIFAR-100, rounds of 960 steps have a test loss 2 % higher than
+/// those of 240, but after as many seconds, rounds that hide a slow link have a lower one (docs/how-to/machines-far-apart.md).
 const MOST_BY_DEFAULT: u64 = 960;
 
 /// The number of local steps of a round: `240`, or `auto`, or `auto:240` for another largest one.

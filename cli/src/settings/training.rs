@@ -16,15 +16,13 @@ use crate::failure::{Failure, require};
 
 /// The weight decay of AdamW: PyTorch's default.
 const ADAMW_WEIGHT_DECAY: f64 = 0.01;
-/// The first rest of a worker after a failure, in seconds: longer than a network glitch, short compared with a run.
-/// Each further failure in a row doubles it.
+/// The first rest of a worker after a failure: longer than a network glitch, short compared with a run. Each one in a row doubles it.
 const REST_S: f64 = 1.0;
 /// The number of failures in a row after which a worker is expelled. Its rests double from [`REST_S`] on, so the first and the last failure
 /// are at least two minutes apart, which is longer than a driver needs to recover or a full disk to be noticed.
 const EXPEL_AFTER: u32 = 8;
-/// The time, in seconds, after which a run is given up if tasks fail on all workers without any result: twice the outage that it is
-/// promised to survive. With half of this, an outage of a minute could end it; with twice, training that has diverged, whose gradients are
-/// all NaN, would continue for four minutes.
+/// The time after which a run is given up if tasks fail on all workers: twice the outage that it is promised to survive. With half of this,
+/// an outage of a minute could end it; with twice, diverged training, whose gradients are all NaN, would continue for four minutes.
 const OUTAGE_S: f64 = 120.0;
 
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.

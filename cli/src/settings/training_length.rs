@@ -85,10 +85,7 @@ impl fmt::Display for TrainingLength {
 }
 
 impl TrainingLength {
-    /// Returns the number of iterations.
-    ///
-    /// # Panics
-    /// Panics if the length is in epochs, before [`Settings::count_epochs`].
+    /// Returns the number of iterations, once [`Settings::count_epochs`] has replaced epochs.
     pub(crate) fn count(self) -> u64 {
         match self {
             Self::Iterations(iterations) => iterations,

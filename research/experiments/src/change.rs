@@ -48,8 +48,7 @@ pub(super) const MAX_CHANGES: u64 = 1_000_000;
 type OfWorker<'a> = &'a dyn Fn(WorkerId) -> Change;
 
 impl ChangeSpec {
-    /// Expands the entry to single changes in a run of `iterations` iterations of `workers` workers. Error messages
-    /// refer to the entry as `name`.
+    /// Expands the entry to single changes in a run of this size. Error messages refer to it as `name`.
     pub(super) fn expand(
         &self,
         name: &str,

@@ -1,8 +1,7 @@
 //! Learning in virtual time. Gradients are actually computed, once per distinct sequence of steps.
 //!
-//! The policy determines when a step is taken, but its gradient depends only on its tasks, and every barrier policy that
-//! uses all B tasks takes the same ones. Steps are identified by the hash of their sequence, and a run computes only
-//! those that no other run has computed.
+//! The policy determines when a step is taken, but its gradient depends only on its tasks, and every barrier policy that uses all B tasks
+//! takes the same ones. Steps are identified by the hash of their sequence, and a run computes only those that no other run has computed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,8 +24,7 @@ pub trait Descent: Send {
 pub struct DescentStep {
     /// The iteration, k.
     pub iteration: u64,
-    /// The tasks, each with the iteration at whose parameters its gradient is computed: k, or an earlier one in an
-    /// asynchronous run. Ascending.
+    /// The tasks, ascending, each with the iteration at whose parameters its gradient is computed: k, or an earlier one if asynchronous.
     pub tasks: Vec<(u64, TaskRange)>,
     /// Factor on the learning rate.
     pub lr_factor: f64,
@@ -65,8 +63,7 @@ impl DescentStep {
 pub struct StepResult {
     /// The outcome that is reported to the engine.
     pub outcome: StepOutcome,
-    /// The objective after the step or, if that is too expensive to compute, the mean loss of its tasks. It is shown in
-    /// figures.
+    /// The objective after the step or, if that is too expensive to compute, the mean loss of its tasks. It is shown in figures.
     pub objective: f64,
 }
 

@@ -9,8 +9,7 @@ use rand::SeedableRng;
 
 use crate::exponentials::mean_of_maximum;
 
-/// The sum of the regret of a policy's allocations, if it is defined. The reference is the best allocation to the
-/// available workers by the true means at the time.
+/// The sum of the regret of allocations: their excess cost over the best ones to the available workers by the true means at the time.
 pub(super) struct Regret {
     /// The means of the workers' laws, by slot.
     of_laws: Vec<f64>,
@@ -74,8 +73,7 @@ impl Regret {
         self.best.as_ref().map_or(0.0, |best| cost(start.decision.allocation.some(), &best.means) - best.least)
     }
 
-    /// Returns the exact regret for exponential times: E max over the employed workers − E max over the r fastest
-    /// (bandit paper, arXiv 2202.08302, Proposition 1).
+    /// Returns the regret for exponential times: E max over the employed − E max over the r fastest (arXiv 2202.08302, Proposition 1).
     fn exact(&mut self, start: &IterationStart<'_>) -> Option<f64> {
         let rates = self.rates.as_ref()?;
         let allocation = &start.decision.allocation;

@@ -44,8 +44,7 @@ pub struct RunResult {
     pub mean_iteration_time: f64,
     /// The mean total worker time of an iteration.
     pub mean_total_worker_time: f64,
-    /// The cumulative proxy regret for barrier policies, or exact regret for the bandit paper's policies on exponential
-    /// times; null for others.
+    /// The cumulative proxy regret for barrier policies, exact for the bandit paper's policies on exponential times; null for others.
     pub cumulative_regret: Option<f64>,
     /// The number of tasks that were started but whose gradient entered no step.
     pub tasks_wasted: u64,
@@ -123,8 +122,7 @@ impl Experiment {
     }
 }
 
-/// Runs all cases. The results are in the order of laws, workers, policies, overcommitment, warm start and seeds.
-/// `progress` is called with the number of iterations that were done.
+/// Runs all cases, in the order of laws, workers, policies, overcommitment, warm start and seeds. `progress` is called with numbers done.
 pub fn run(
     experiment: &Experiment,
     policies: PolicyResolver,

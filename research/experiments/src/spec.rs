@@ -34,8 +34,7 @@ pub struct Experiment {
     pub seeds: u64,
     /// The time law of the overhead of an assignment, before the worker computes; no overhead if not given.
     pub overhead: Option<String>,
-    /// The time within which a worker that was never timed must report its first result to avoid eviction; no limit if
-    /// not given. See [`ata_scheduler::EngineConfig::lease_timeout_s`].
+    /// The time in which a worker must report its first result ([`ata_scheduler::EngineConfig::lease_timeout_s`]); no limit if not given.
     pub lease_timeout: Option<f64>,
     /// The shares of tasks that barrier policies allocate beyond B.
     pub overcommit: Vec<f64>,

@@ -63,8 +63,7 @@ impl Row<'_> {
 }
 
 impl<'a> Group<'a> {
-    /// Returns the oracle's row, if there is one: the oracle that follows changes of the means or, failing that, the
-    /// one that knows the means of the laws.
+    /// Returns the row of the oracle that follows changes of the means or, failing that, of the one that knows the means of the laws.
     pub fn oracle(&self) -> Option<&Row<'a>> {
         let find = |is_oracle: fn(&str) -> bool| {
             self.rows.iter().find(|row| is_oracle(&row.runs[0].policy) && row.runs[0].overcommit == 0.0)

@@ -5,8 +5,7 @@ use std::fmt::Write;
 
 use crate::{Figure, Plot, Point, Scale, Series, thin};
 
-/// The largest number of points of a series in a CSV file, which spreadsheets and pages can load. A longer series is
-/// thinned to the extremes of enough columns, and its non-finite points are omitted.
+/// The most points of a series in a CSV file, for spreadsheets and pages. A longer series is thinned to the extremes of finite points.
 pub(crate) const CSV_POINTS: usize = 20_000;
 
 /// Renders the data of a figure, with at most `limit` points per series.

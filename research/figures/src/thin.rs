@@ -2,10 +2,8 @@
 
 use crate::Point;
 
-/// Divides x into `columns` equal intervals, and keeps the points of each with the least and the greatest y, the least
-/// low and the greatest high, in order, so that spikes and bands keep their full height.
-///
-/// The points must be finite and in the order of x. `place` maps x to its place, so that a log axis is divided evenly.
+/// Keeps the points of each of `columns` equal intervals of x with the extremes of y, low and high, so that spikes and bands keep their
+/// height. The points must be finite and in the order of x. `place` maps x to its place, so that a log axis is divided evenly.
 pub(crate) fn thin(points: &[Point], columns: usize, place: impl Fn(f64) -> f64) -> Vec<Point> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
     let (start, span) = (place(first.x), place(last.x) - place(first.x));

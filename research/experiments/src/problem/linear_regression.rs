@@ -169,8 +169,7 @@ struct Cholesky {
 }
 
 impl Cholesky {
-    /// Factors a symmetric matrix, given row by row, of which the lower half is read. Returns `None` if it is not
-    /// positive definite, or so nearly singular that solutions would be meaningless.
+    /// Factors a symmetric matrix, of which the lower half is read; `None` if it is not positive definite, or nearly singular.
     fn factor(mut matrix: Vec<f64>, dimension: usize) -> Option<Self> {
         for row in 0..dimension {
             for column in 0..=row {

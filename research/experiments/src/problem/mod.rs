@@ -25,8 +25,7 @@ pub(crate) trait Problem: Send + Sync {
     /// The parameters before the first step.
     fn initial(&self) -> Vec<f64>;
 
-    /// Adds the gradient of task `index` of iteration `iteration` at `parameters` to `gradient`; returns the task's
-    /// loss there.
+    /// Adds the gradient of task `index` of iteration `iteration` at `parameters` to `gradient`; returns the task's loss there.
     ///
     /// Its randomness depends only on the problem's seed, the iteration and the index.
     fn add_gradient(&self, parameters: &[f64], iteration: u64, index: u64, gradient: &mut [f64]) -> f64;

@@ -1,7 +1,6 @@
 //! The quadratic of the ATA paper's synthetic experiments (arXiv 2502.00775), Nesterov's worst case for gradients.
 //!
-//! A, b and x⁰ are the same as in its authors' earlier papers (Rennala SGD, Ringmaster ASGD). The noise is the same as
-//! in the latter.
+//! A, b and x⁰ are the same as in its authors' earlier papers (Rennala SGD, Ringmaster ASGD). The noise is the same as in the latter.
 
 use super::stream::{self, Normals};
 use super::{Problem, bad};
@@ -10,8 +9,7 @@ use crate::spec::ExperimentError;
 /// The largest number of parameters: 8 MB per stored iterate.
 const MAX_DIMENSION: usize = 1_000_000;
 
-/// A convex quadratic, from x⁰ = (√d, 0, …, 0): f(x) = ½·xᵀA·x − bᵀx with A = ¼·tridiag(−1, 2, −1) and
-/// b = ¼·(−1, 0, …, 0).
+/// A convex quadratic, from x⁰ = (√d, 0, …, 0): f(x) = ½·xᵀA·x − bᵀx with A = ¼·tridiag(−1, 2, −1) and b = ¼·(−1, 0, …, 0).
 ///
 /// A task's loss is f(x) + ξᵀx, its gradient A·x − b + ξ, with ξ drawn from N(0, σ²) in each coordinate. The
 /// eigenvalues of A are between 0 and 1, so steps below 2 converge.

@@ -3,9 +3,7 @@
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
 
-/// Returns the random stream of task `index` of iteration `iteration` under `seed`.
-///
-/// The three numbers form the key of the cipher, so no two tasks share a stream.
+/// Returns the random stream of a task: its key has all three numbers, so no two tasks share a stream.
 pub(super) fn of_task(seed: u64, iteration: u64, index: u64) -> ChaCha8Rng {
     keyed([seed, iteration, index], *b"ata task")
 }
@@ -23,9 +21,7 @@ fn keyed(numbers: [u64; 3], purpose: [u8; 8]) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(key)
 }
 
-/// Standard normal numbers by Marsaglia's polar method.
-///
-/// The ziggurat of `rand_distr` is faster, but depends on the platform's exponential function.
+/// Standard normal numbers by Marsaglia's polar method: the ziggurat of `rand_distr` depends on the platform's exponential function.
 pub(super) struct Normals {
     rng: ChaCha8Rng,
     spare: Option<f64>,

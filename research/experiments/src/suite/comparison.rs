@@ -22,8 +22,7 @@ pub const CONTENDERS: &[&str] = &[
     "clairvoyant",
 ];
 
-/// Time laws in which worker i's mean is proportional to i or √i: those of the ATA paper (arXiv 2502.00775), and noisier and less noisy
-/// ones.
+/// Laws in which worker i's mean is proportional to i or √i: those of the ATA paper (arXiv 2502.00775), noisier and less noisy ones.
 const LAWS: [(&str, &str); 12] = [
     ("shifted exponential", "shifted_exp(29*i, 29*i)"),
     ("square-root speeds", "shifted_exp(29*sqrt(i), 29*sqrt(i))"),

@@ -21,8 +21,7 @@ use super::summary::groups;
 use super::trace::Trace;
 use ata_scheduler::PolicyResolver;
 
-/// The reference of all policies: the best allocation for the current true means or, on a trace, for the means of its
-/// columns.
+/// The reference of all policies: the best allocation for the current true means or, on a trace, for the means of its columns.
 pub const REFERENCE: &str = "fta:means=current";
 
 /// The name and the title of each suite.
@@ -82,8 +81,7 @@ impl Suite {
         self.cases.iter().fold(0, |total, case| case.experiment.total_iterations().saturating_add(total))
     }
 
-    /// Runs all cases in parallel. The results do not depend on the number of threads. `progress` is called with the
-    /// number of iterations that were done.
+    /// Runs all cases in parallel; the number of threads changes nothing. `progress` is called with the iterations that were done.
     pub fn run(
         &self,
         policies: PolicyResolver,

@@ -69,8 +69,7 @@ fn of_job(data: &Path, job: u32, budgets: &[u64]) -> Result<Vec<SuiteCase>, Expe
     Ok(cases.map(case).collect())
 }
 
-/// Returns the number of iterations: the job's number of lines or, if a line is a task, as many as the fastest worker's
-/// column lasts at its share.
+/// Returns the job's number of lines or, if a line is a task, the number of iterations that the fastest worker's column lasts.
 fn iterations(columns: &[Vec<f64>], order: &str, budget: u64) -> u64 {
     let lines = columns[0].len() as f64;
     if order == "wall" {

@@ -232,8 +232,7 @@ fn further_seeds_resample_a_trace_with_blocks() {
 fn workers_come_and_go() {
     let time = |changes: &str| runs("'uta'", "const(1)", (2, 2, 10), changes)[0].mean_iteration_time;
     assert_eq!(time(""), 1.0);
-    // Worker 2 leaves in the middle of iteration 6. Worker 1 computes its task after its own, and so in all later
-    // iterations.
+    // Worker 2 leaves in the middle of iteration 6. Worker 1 computes its task after its own, and so in all later iterations.
     assert!((time("[[change]]\ntime = 5.5\nleave = 2") - (5.0 + 5.0 * 2.0) / 10.0).abs() < 1e-9);
     // Worker 2 joins in iteration 4 and gets tasks from the next one on.
     let late = time("[[change]]\niteration = 4\njoin = 2");

@@ -47,8 +47,7 @@ trait Scene {
     fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError>;
 }
 
-/// Renders a figure as one `<svg>` element.
-/// Series with a place in `order` have the look that belongs to it.
+/// Renders a figure as one `<svg>` element. Series with a place in `order` have the look that belongs to it.
 pub(crate) fn svg(figure: &Figure, order: &[&str]) -> Result<String, FigureError> {
     check(figure).map_err(FigureError::Invalid)?;
     text::register()?;
