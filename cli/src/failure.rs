@@ -84,8 +84,8 @@ impl Failure {
         Self::new(Exit::USAGE, message)
     }
 
-    /// Creates a failure for a command line that cannot be parsed. The message may have several lines.
-    pub fn command_line(message: &str) -> Self {
+    /// Creates a failure whose message may have several lines.
+    pub(crate) fn command_line(message: &str) -> Self {
         let lines: Vec<_> = message.lines().map(|line| escaped(line.trim_end())).collect();
         Self { exit: Exit::USAGE, message: lines.join("\n") }
     }
@@ -95,8 +95,7 @@ impl Failure {
         Self::new(Exit::DATA, message)
     }
 
-    /// Creates a failure for a server that cannot be reached or does not serve.
-    pub fn unreachable(message: impl Display) -> Self {
+    pub(crate) fn unreachable(message: impl Display) -> Self {
         Self::new(Exit::UNREACHABLE, message)
     }
 
