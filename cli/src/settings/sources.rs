@@ -83,7 +83,6 @@ const FEW: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Settings;
 
     #[test]
     fn names_are_rewritten_where_they_are() {
