@@ -4,9 +4,8 @@
 //! - this file: [`Run`], which is ready to begin, and [`EndedRun`]
 //! - `folder`: the run's folder; `place`: the place of its checkpoints, and the right to write there
 //! - `resume`: the run that `--resume` names
-//! - `summary`, `statistics`: the files that scripts and later runs read
+//! - `summary`: the result, for scripts and as tables; `statistics`: the file that later runs read
 //! - `model`: the metadata of model files, and reading them
-//! - `tables`: the human-readable result
 //! - `dashboard`: the observers of the run
 //! - `recorded`: a run read back from its journal
 //! - `counterfactual`: the costs of other policies on its times
@@ -21,7 +20,6 @@ pub(crate) mod registry;
 pub(crate) mod resume;
 mod statistics;
 mod summary;
-mod tables;
 
 pub(crate) use folder::RunFolder;
 #[cfg(target_os = "linux")]

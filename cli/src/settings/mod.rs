@@ -2,7 +2,6 @@
 
 mod budget;
 mod contradictions;
-mod dashboard;
 mod devices;
 mod labels;
 mod list;
@@ -15,7 +14,6 @@ mod training_length;
 mod workers;
 
 pub(crate) use budget::{Budget, BudgetPath};
-pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{BF16_ON_CPU, Devices, Fuse, rounds};
 use labels::{Tag, as_setting, check_labels, parse_tag};
 pub(crate) use list::{
@@ -23,7 +21,9 @@ pub(crate) use list::{
     TrainingArgs,
 };
 pub(crate) use local_steps::LocalStepCount;
-pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
+pub(crate) use security::{
+    DEFAULT_DASHBOARD, DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder,
+};
 use sources::{described, merge};
 pub(crate) use sources::{flags, read_file, read_text};
 pub(crate) use training::{EvaluateOn, FIXED, KeptJournal, OnBadSample};

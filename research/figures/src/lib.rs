@@ -4,21 +4,19 @@
 //!
 //! # Layout
 //! - `figure`: [`Figure`] and its parts
-//! - `scale`, `ticks`, `number`: from values to places on an axis and to their labels
+//! - `axis`: from values to places on an axis and to their labels
 //! - `thin`: shortens long series without losing their extremes
 //! - `draw`, `csv`: the files of a figure
 //! - `report`: [`Report`], the page
 
+mod axis;
 mod csv;
 mod draw;
 mod figure;
-mod number;
 mod palette;
 mod report;
-mod scale;
 mod text;
 mod thin;
-mod ticks;
 
 pub use figure::{Axis, Curve, Figure, FigureError, Mark, Plot, Point, Scale, Series};
 pub use report::{Report, Table};

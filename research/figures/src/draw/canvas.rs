@@ -8,8 +8,8 @@ use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color, RGBColor, WHITE};
 
 use super::{Area, px};
+use crate::axis::Span;
 use crate::palette::Shape;
-use crate::ticks::Span;
 use crate::{FigureError, text};
 
 /// A place in units of the drawing.

@@ -8,7 +8,7 @@ use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Canvas, INK};
 use super::{Area, SIZE_PX, px};
-use crate::ticks::Span;
+use crate::axis::Span;
 use crate::{Figure, FigureError, text};
 
 const TITLE_PX: f64 = 21.0;

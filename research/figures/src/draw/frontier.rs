@@ -9,8 +9,8 @@ use super::frame::TICK_PX;
 use super::legend::{Legend, Swatch};
 use super::lines::{noted, place};
 use super::{Scene, px};
+use crate::axis::Margin;
 use crate::palette::Palette;
-use crate::scale::Margin;
 use crate::{Curve, FigureError, Point, Scale, text};
 
 const RADIUS_PX: f64 = 6.0;

@@ -6,8 +6,8 @@ use super::Scene;
 use super::canvas::Canvas;
 use super::frame::TICK_PX;
 use super::legend::{Legend, Swatch};
+use crate::axis::Margin;
 use crate::palette::{Palette, Shape};
-use crate::scale::Margin;
 use crate::{FigureError, Point, Scale, Series, text, thin};
 
 /// The number of columns of a thinned line, each of at most four points: about two points per pixel of the frame.

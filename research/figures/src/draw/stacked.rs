@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::Scene;
 use super::canvas::Canvas;
 use super::legend::{Legend, Swatch};
+use crate::axis::Margin;
 use crate::palette::{MOST_AREAS, Palette};
-use crate::scale::Margin;
 use crate::{FigureError, Scale, Series};
 
 /// The number of columns: an area shows no detail finer than three pixels, and each column adds a corner to every series.

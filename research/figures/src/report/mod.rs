@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::{Figure, FigureError, Plot, csv, draw, figure, number};
+use crate::{Figure, FigureError, Plot, axis, csv, draw, figure};
 
 const STYLE: &str = include_str!("style.css");
 /// The largest number of data rows under one figure, for all series together: more would make the page slow on a phone.
@@ -122,7 +122,7 @@ fn figure_html(figure: &Figure, order: &[&str]) -> Result<String, FigureError> {
     let sizes = figure.sizes();
     let data = csv::text(figure, MOST_ROWS / sizes.len().max(1));
     let (rows, points) = (data.lines().count() - 1, sizes.iter().map(|(_, size)| size).sum::<usize>());
-    let count = |count: usize| number::with_commas(&count.to_string());
+    let count = |count: usize| axis::with_commas(&count.to_string());
     let left_out = if points > rows { format!(" of {}", count(points)) } else { String::new() };
     let summary = format!("{}{left_out} points", count(rows));
     Ok(format!(
