@@ -40,7 +40,9 @@ impl Settings {
     fn idle(&self, is_given: impl Fn(&str) -> bool) -> Result<Option<(&'static str, &'static str)>, Failure> {
         let saves = self.checkpoint_cadence()? != Cadence::Never;
         let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier;
+        let counts = self.local_steps.is_none() || self.task_choice().is_some();
         let sums = POLICIES.kind(&self.policy) != PolicyKind::Asynchronous;
+        let noise = (sums, "the policy takes a step for each result, and a single one says nothing about noise");
         let rates = (self.optimizer != RuleName::Own, "the program's own optimizer has its own");
         let steps = (self.lr_schedule == ScheduleName::Step, "it is for lr_schedule = step");
         let momentum = (self.optimizer == RuleName::Sgd, "only the optimizer sgd has a momentum");
@@ -63,18 +65,9 @@ impl Settings {
             ("init_except", (self.init.is_some(), "it is for --init")),
             ("lr_step_every", steps),
             ("lr_step_factor", steps),
-            (
-                "budget",
-                (
-                    self.local_steps.is_none() || self.task_choice().is_some(),
-                    "--local-steps gives the tasks of a round",
-                ),
-            ),
+            ("budget", (counts, "--local-steps gives the tasks of a round")),
             ("scale_lr", (self.budget.rule().is_some(), "it is for a --budget that changes")),
-            (
-                "gradient_noise",
-                (sums, "the policy takes a step for each result, and a single one says nothing about noise"),
-            ),
+            ("gradient_noise", noise),
             ("fuse", (self.local_steps.is_none(), "the inner steps of --local-steps are taken one after the other")),
             ("difference_bits", outer),
             ("outer_lr", outer),
