@@ -38,46 +38,32 @@ impl Settings {
     }
 
     fn idle(&self, is_given: impl Fn(&str) -> bool) -> Result<Option<(&'static str, &'static str)>, Failure> {
+        let kind = POLICIES.kind(&self.policy);
         let saves = self.checkpoint_cadence()? != Cadence::Never;
-        let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier;
-        let counts = self.local_steps.is_none() || self.task_choice().is_some();
-        let sums = POLICIES.kind(&self.policy) != PolicyKind::Asynchronous;
-        let noise = (sums, "the policy takes a step for each result, and a single one says nothing about noise");
-        let rates = (self.optimizer != RuleName::Own, "the program's own optimizer has its own");
-        let steps = (self.lr_schedule == ScheduleName::Step, "it is for lr_schedule = step");
-        let momentum = (self.optimizer == RuleName::Sgd, "only the optimizer sgd has a momentum");
         let has_moments = matches!(self.optimizer, RuleName::Adam | RuleName::AdamW);
-        let moments = (has_moments, "only the optimizers adam and adamw have such a number");
-        let outer = (self.local_steps.is_some(), "it is for --local-steps");
-        let keep = (saves, "with checkpoint_every = never there are no checkpoints");
-        let idle = [
-            ("lr", rates),
-            ("lr_schedule", rates),
-            ("lr_warmup", rates),
-            ("weight_decay", rates),
-            ("param_groups", rates),
-            ("momentum", momentum),
-            ("nesterov", momentum),
-            ("beta1", moments),
-            ("beta2", moments),
-            ("epsilon", moments),
-            ("lr_warmup", (self.lr_schedule != ScheduleName::OneCycle, "lr_schedule = one-cycle has its own")),
-            ("init_except", (self.init.is_some(), "it is for --init")),
-            ("lr_step_every", steps),
-            ("lr_step_factor", steps),
-            ("budget", (counts, "--local-steps gives the tasks of a round")),
-            ("scale_lr", (self.budget.rule().is_some(), "it is for a --budget that changes")),
-            ("gradient_noise", noise),
-            ("fuse", (self.local_steps.is_none(), "the inner steps of --local-steps are taken one after the other")),
-            ("difference_bits", outer),
-            ("outer_lr", outer),
-            ("outer_momentum", outer),
-            ("overlap", outer),
-            ("keep", keep),
-            ("keep_every", keep),
-            ("overcommit", (waits, "the policy does not wait for all tasks, so it never allocates more of them")),
+        let counts = self.local_steps.is_none() || self.task_choice().is_some();
+        let sums = kind != PolicyKind::Asynchronous;
+        let noise = "the policy takes a step for each result, and a single one says nothing about noise";
+        let races = "the policy does not wait for all tasks, so it never allocates more of them";
+        let rates = "lr lr_schedule lr_warmup weight_decay param_groups";
+        let outer = "difference_bits outer_lr outer_momentum overlap";
+        // Settings, whether they have an effect, and why not.
+        let rows = [
+            (rates, self.optimizer != RuleName::Own, "the program's own optimizer has its own"),
+            ("momentum nesterov", self.optimizer == RuleName::Sgd, "only the optimizer sgd has a momentum"),
+            ("beta1 beta2 epsilon", has_moments, "only the optimizers adam and adamw have such a number"),
+            ("lr_warmup", self.lr_schedule != ScheduleName::OneCycle, "lr_schedule = one-cycle has its own"),
+            ("init_except", self.init.is_some(), "it is for --init"),
+            ("lr_step_every lr_step_factor", self.lr_schedule == ScheduleName::Step, "it is for lr_schedule = step"),
+            ("budget", counts, "--local-steps gives the tasks of a round"),
+            ("scale_lr", self.budget.rule().is_some(), "it is for a --budget that changes"),
+            ("gradient_noise", sums, noise),
+            ("fuse", self.local_steps.is_none(), "the inner steps of --local-steps are taken one after the other"),
+            (outer, self.local_steps.is_some(), "it is for --local-steps"),
+            ("keep keep_every", saves, "with checkpoint_every = never there are no checkpoints"),
+            ("overcommit", kind == PolicyKind::Barrier, races),
         ];
-        let found = idle.into_iter().find(|(key, (has_effect, _))| !has_effect && is_given(key));
-        Ok(found.map(|(key, (_, why))| (key, why)))
+        let mut idle = rows.into_iter().filter(|(_, has_effect, _)| !has_effect);
+        Ok(idle.find_map(|(keys, _, why)| Some((keys.split(' ').find(|key| is_given(key))?, why))))
     }
 }
