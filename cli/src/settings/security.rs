@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_it_takes_the_status_secret() {
+    fn elsewhere_a_dashboard_takes_the_status_secret() {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings { credentials: Some(folder.path().join("c")), ..Settings::default() };
         settings.advertise = Some("head:7070".into());
