@@ -137,61 +137,61 @@ pub(crate) fn require<M: Display>(holds: bool, message: impl FnOnce() -> M) -> R
 }
 
 /// An error that may end the program.
-pub(crate) trait Ending: Display {
+pub(crate) trait HasExit: Display {
     /// Returns the exit code; by default, that of a wrong command line or configuration.
     fn exit(&self) -> Exit {
         Exit::USAGE
     }
 }
 
-impl<E: Ending> From<E> for Failure {
+impl<E: HasExit> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(error.exit(), error)
     }
 }
 
-impl Ending for ModelError {}
-impl Ending for PolicyError {}
-impl Ending for SettingError {}
+impl HasExit for ModelError {}
+impl HasExit for PolicyError {}
+impl HasExit for SettingError {}
 
-impl Ending for JournalError {
+impl HasExit for JournalError {
     fn exit(&self) -> Exit {
         Exit::DATA
     }
 }
 
-impl Ending for DataError {
+impl HasExit for DataError {
     fn exit(&self) -> Exit {
         if matches!(self, Self::Disk(_)) { Exit::DISK } else { Exit::DATA }
     }
 }
 
-impl Ending for DeviceError {
+impl HasExit for DeviceError {
     fn exit(&self) -> Exit {
         // Drivers may load late, so a missing device is not an error of the command line.
         if matches!(self, Self::NotFound { .. } | Self::NoGpu { .. }) { Exit::INTERNAL } else { Exit::USAGE }
     }
 }
 
-impl Ending for SecurityError {
+impl HasExit for SecurityError {
     fn exit(&self) -> Exit {
         if matches!(self, Self::Write(..)) { Exit::DISK } else { Exit::USAGE }
     }
 }
 
-impl Ending for LawError {
+impl HasExit for LawError {
     fn exit(&self) -> Exit {
         if matches!(self, Self::Trace(_)) { Exit::DATA } else { Exit::USAGE }
     }
 }
 
-impl Ending for FigureError {
+impl HasExit for FigureError {
     fn exit(&self) -> Exit {
         if matches!(self, Self::Write { .. }) { Exit::DISK } else { Exit::INTERNAL }
     }
 }
 
-impl Ending for PlanError {
+impl HasExit for PlanError {
     fn exit(&self) -> Exit {
         match self {
             Self::Law(error) => error.exit(),
@@ -201,7 +201,7 @@ impl Ending for PlanError {
     }
 }
 
-impl Ending for ExperimentError {
+impl HasExit for ExperimentError {
     fn exit(&self) -> Exit {
         match self {
             Self::Law(error) => error.exit(),
@@ -211,7 +211,7 @@ impl Ending for ExperimentError {
     }
 }
 
-impl Ending for ConnectError {
+impl HasExit for ConnectError {
     fn exit(&self) -> Exit {
         match self {
             Self::Address(_) | Self::Certificates { .. } => Exit::USAGE,
@@ -221,7 +221,7 @@ impl Ending for ConnectError {
     }
 }
 
-impl Ending for RunError {
+impl HasExit for RunError {
     fn exit(&self) -> Exit {
         match self {
             Self::Record { .. } => Exit::DISK,
@@ -232,7 +232,7 @@ impl Ending for RunError {
     }
 }
 
-impl Ending for WorkerError {
+impl HasExit for WorkerError {
     fn exit(&self) -> Exit {
         match self {
             Self::Unreachable { .. } => Exit::UNREACHABLE,

@@ -15,7 +15,7 @@ use ata_wire::limits::MAX_TASK_BATCH;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Range::{self, Below1, NotNegative, Positive, Seconds, UpTo, Whole};
+use super::Allowed::{self, Below1, NotNegative, Positive, Seconds, UpTo, Whole};
 use super::{
     Budget, EvaluateOn, Fuse, KeptJournal, LocalStepCount, MAX_THREADS, OnBadSample, Tag, TrainingLength, Workers,
     as_setting, parse_tag,
@@ -52,7 +52,7 @@ macro_rules! settings {
         impl Settings {
             pub(crate) const NAMES: &[&str] = &[$($(stringify!($name),)* $($(stringify!($other),)*)?)*];
 
-            pub(super) const RANGES: &[(&str, Range)] = &[$(
+            pub(super) const RANGES: &[(&str, Allowed)] = &[$(
                 $($((stringify!($name), $range),)?)*
                 $($($((stringify!($other), $other_range),)?)*)?
             )*];

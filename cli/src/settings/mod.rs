@@ -144,7 +144,7 @@ impl Settings {
 }
 
 /// The values that a setting may have.
-pub(crate) enum Range {
+pub(crate) enum Allowed {
     Whole(u64, u64),
     Positive,
     NotNegative,
@@ -153,7 +153,7 @@ pub(crate) enum Range {
     Seconds,
 }
 
-impl Range {
+impl Allowed {
     fn check(&self, name: &str, value: &Value) -> Result<(), Failure> {
         let (number, shown) = match value {
             Value::Integer(number) => (*number as f64, number.to_string()),
