@@ -175,8 +175,15 @@ impl Cluster {
         self.stop.take();
     }
 
-    /// Waits for the end of the coordinator and of the workers.
-    pub async fn end(mut self) -> Ended {
+    /// Waits for the end of a run that succeeds.
+    pub async fn end(self) -> Ended {
+        let ended = self.end_or_fail().await;
+        assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+        ended
+    }
+
+    /// Waits for the end of the coordinator and of the workers, whether or not the run succeeds.
+    pub async fn end_or_fail(mut self) -> Ended {
         let ending = tokio::time::timeout(PATIENCE, &mut self.coordinator).await;
         let ending =
             ending.unwrap_or_else(|_| panic!("the run did not end; it did this last:\n{}", self.last_events()));

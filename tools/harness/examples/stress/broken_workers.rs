@@ -1,7 +1,5 @@
 //! Measures the cost of broken workers, compared with the good ones alone, from iteration 21 on. There are two broken workers of five, and
 //! then three machines that return under a new name after each failure, in addition to five good ones.
-//!
-//! cargo build --release --workspace --examples && target/release/examples/stress broken_workers
 
 use std::time::Duration;
 

@@ -2,8 +2,6 @@
 //! never read them, and return after they are evicted. Each holds a lease of another iteration, while an honest worker continues the run.
 //!
 //! The peers run in another process, since their memory holds the data that HTTP/2 lets the coordinator send.
-//!
-//! cargo build --release --workspace --examples && target/release/examples/stress deaf_peers
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

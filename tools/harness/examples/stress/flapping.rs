@@ -3,7 +3,7 @@
 //! process's memory and the size of the saved state are printed every minute. Checkpoints are written at the default cadence. The program
 //! fails if the rate falls below 90 %, or if the memory or the saved state grows.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/stress flapping --minutes 10
+//! Arguments: `--minutes 10`
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! Measures when useless connections are closed, and what they cost in memory and in the speed of an honest worker. 1,000 connections stay
 //! silent, 1,000 send only the HTTP/2 preface, and 1,000 answer pings and open 10 calls each, on which they send only the length of a
 //! message. The connections are opened by another process.
-//!
-//! cargo build --release --workspace --examples && target/release/examples/stress hostile_connections
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

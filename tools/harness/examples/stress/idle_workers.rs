@@ -3,7 +3,7 @@
 //!
 //! The idle workers run in another process, since each end of a connection needs a file descriptor.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/stress idle_workers [WORKERS]
+//! Arguments: `[WORKERS]`
 
 use std::net::SocketAddr;
 use std::process::Stdio;

@@ -1,8 +1,6 @@
 //! Measures the cost of many names that join one run one after the other, while one worker stays: the time per session, the time of an
 //! iteration before and after, and the state that is kept and saved. Checkpoints are written continuously. The run fails if an iteration
 //! takes a tenth more CPU time than before, or if the saved state keeps growing.
-//!
-//! cargo build --release --workspace --examples && target/release/examples/stress many_names
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Feeds mutated frames of every RPC to their readers, and some of them to a live coordinator, and measures the memory.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/stress mutated_frames 100000000
+//! Arguments: `100000000`
 
 use std::time::Instant;
 

@@ -10,7 +10,7 @@ use ata_harness::{Cluster, Settings, WorkerSettings};
 use ata_learn::builtin_model;
 use tempfile::TempDir;
 
-use crate::{RECORD_BYTES, check, undisturbed};
+use crate::{RECORD_BYTES, check, start, undisturbed};
 
 /// The size of a record of CIFAR-10 in bytes: a label and an image.
 const UNPACKED_BYTES: u32 = 3073;
@@ -86,22 +86,17 @@ fn worker(name: &str) -> WorkerSettings {
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_fetch_the_shards_that_they_need() {
     let rig = Rig::new();
-    let mut cluster = Cluster::start(&Settings { min_workers: 3, ..rig.settings.clone() }).await;
-    for name in ["a", "b", "c"] {
-        cluster.worker(worker(name));
-    }
-    let found = rig.end(cluster).await;
+    let settings = Settings { min_workers: 3, ..rig.settings.clone() };
+    let found = rig.end(start(&settings, ["a", "b", "c"].map(worker)).await).await;
     // The 640 samples are in four windows. A fifth one is fetched ahead, unless the run ends first.
     assert!(found.is_subset(&rig.digests()) && (32..=40).contains(&found.len()), "{} of 40", found.len());
 
-    let mut cluster = Cluster::start(&rig.settings).await;
-    cluster.worker(WorkerSettings { cache_bytes: 10 * SHARD_BYTES as u64, ..worker("small") });
-    let found = rig.end(cluster).await;
+    let small = WorkerSettings { cache_bytes: 10 * SHARD_BYTES as u64, ..worker("small") };
+    let found = rig.end(start(&rig.settings, [small]).await).await;
     assert!((8..=17).contains(&found.len()), "two windows of eight shards at most: {}", found.len());
 
-    let mut cluster = Cluster::start(&rig.settings).await;
-    cluster.worker(WorkerSettings { data: Some(rig.index()), ..worker("rich") });
-    assert!(rig.end(cluster).await.is_empty());
+    let rich = WorkerSettings { data: Some(rig.index()), ..worker("rich") };
+    assert!(rig.end(start(&rig.settings, [rich]).await).await.is_empty());
 }
 
 /// If a shard has changed at the coordinator, the tasks that need it fail with the reason. Once it is restored, the run continues.
@@ -116,8 +111,7 @@ async fn a_run_goes_on_once_a_changed_shard_is_what_it_was() {
     bad[first..].chunks_mut(2 * SHARD_BYTES).for_each(|shards| shards[100] ^= 1);
     fs::write(&packed, &bad).unwrap();
     let settings = Settings { rest_s: 0.05, expel_after: 1000, evaluates: false, ..rig.settings.clone() };
-    let mut cluster = Cluster::start(&settings).await;
-    cluster.worker(worker("a"));
+    let mut cluster = start(&settings, [worker("a")]).await;
     cluster.wait_for("a task that failed", |state| state.workers.values().any(|worker| worker.usage.rests > 0)).await;
     assert!(cluster.state.borrow().iterations < 20);
     fs::write(&packed, &good).unwrap();

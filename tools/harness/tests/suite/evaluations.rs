@@ -8,18 +8,16 @@ use ata_learn::{Model, ModelError, ModelResolver};
 use ata_record::{RunEvent, RunPhase};
 use ata_worker::WorkerEnd;
 
-use crate::check;
+use crate::{check, each};
 
 /// Returns iteration, loss and accuracy of each evaluation, as bits.
 fn evaluations(ended: &Ended) -> Vec<(u64, u64, Option<u64>)> {
-    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
-    let of = |event: &RunEvent| match event {
+    each(ended, |event| match event {
         RunEvent::Evaluation { iteration, loss, accuracy, .. } => {
             Some((iteration.number(), loss.to_bits(), accuracy.map(f64::to_bits)))
         }
         _ => None,
-    };
-    ended.events.iter().filter_map(of).collect()
+    })
 }
 
 async fn run(settings: &Settings, workers: usize) -> Ended {
@@ -91,7 +89,7 @@ async fn a_worker_whose_evaluation_hangs_is_helped_or_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_can_evaluate() {
-    let ended = start(unreadable).await.0.end().await;
+    let ended = start(unreadable).await.0.end_or_fail().await;
     let Err(RunError::Evaluation(reason)) = &ended.report.ended else { panic!("{:?}", ended.report.ended) };
     assert!(reason.contains("the disk is gone"), "{reason}");
     assert_eq!(ended.report.state.iterations, 20, "the training succeeded");

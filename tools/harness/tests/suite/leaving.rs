@@ -7,7 +7,7 @@ use ata_record::RunEvent;
 use ata_types::{ExchangeChoice, TaskOutcome};
 use ata_worker::WorkerEnd;
 
-use crate::{check, count, number};
+use crate::{check, count, number, start};
 
 /// Nothing that the worker has computed is lost, and the parameters are the same bits.
 #[tokio::test(flavor = "multi_thread")]
@@ -19,13 +19,10 @@ async fn a_worker_that_leaves_delivers_what_it_has_begun() {
         ("uta", ExchangeChoice::Shards),
     ] {
         let settings = Settings { policy, exchange, min_workers: 3, iterations: 120, budget: 9, ..Settings::default() };
-        let mut cluster = Cluster::start(&settings).await;
         let slow = |name: &str| WorkerSettings { task_time: Duration::from_millis(2), ..WorkerSettings::new(name) };
         let leaving = slow("leaving");
         let leave = leaving.leave.clone();
-        for worker in [slow("one"), slow("two"), leaving] {
-            cluster.worker(worker);
-        }
+        let mut cluster = start(&settings, [slow("one"), slow("two"), leaving]).await;
         cluster.wait_for("progress", |state| state.iterations >= 5).await;
         leave.cancel();
         let (name, end) = cluster.worker_ends().await;

@@ -4,7 +4,7 @@ use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
 use ata_coordinator::TransferLimits;
 use ata_harness::{
-    Cluster, Condition, FaultProxy, PREFACE, Peer, RawConnection, Settings, WorkerSettings, paths, soon,
+    Cluster, Condition, Ended, FaultProxy, PREFACE, Peer, RawConnection, Settings, WorkerSettings, paths, soon,
 };
 use ata_wire::FarewellReason;
 use ata_wire::limits::MAX_DATA_TRANSFERS;
@@ -106,16 +106,21 @@ async fn workers_behind_slow_links_keep_their_sessions() {
     tokio::join!(keeps_its_session(slow, "toy:300000", 20.0), keeps_its_session(far, "toy:64", 3.5));
 }
 
-async fn keeps_its_session(condition: Condition, model: &'static str, at_least_s: f64) {
+/// Runs one task of a model on a worker behind a link.
+async fn behind(condition: Condition, model: &'static str) -> Ended {
     let heartbeat_timeout = Duration::from_secs(2);
     let settings = Settings { model, budget: 1, iterations: 1, heartbeat_timeout, ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;
     let link = FaultProxy::to(cluster.address).await;
     link.set(condition);
     cluster.worker(WorkerSettings { through: Some(link.address), ..WorkerSettings::new("far") });
-    cluster.wait_for("the worker", |state| state.present() == 1).await;
     let ended = cluster.end().await;
     check(&settings, &ended).await;
+    ended
+}
+
+async fn keeps_its_session(condition: Condition, model: &'static str, at_least_s: f64) {
+    let ended = behind(condition, model).await;
     assert_eq!(losses(&ended), [""; 0]);
     let runtime_s = ended.report.state.runtime_s();
     assert!(runtime_s > at_least_s, "{condition:?}: it took only {runtime_s} s");
@@ -124,13 +129,7 @@ async fn keeps_its_session(condition: Condition, model: &'static str, at_least_s
 /// The parameters take a second on the worker's link, and the statistics of its speed do not count it.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_for_parameters_counts_in_no_statistics() {
-    let settings = Settings { model: "toy:100000", budget: 1, iterations: 1, ..Settings::default() };
-    let mut cluster = Cluster::start(&settings).await;
-    let link = FaultProxy::to(cluster.address).await;
-    link.set(Condition { bytes_per_s: Some(400_000), ..Condition::default() });
-    cluster.worker(WorkerSettings { through: Some(link.address), ..WorkerSettings::new("far") });
-    let ended = cluster.end().await;
-    check(&settings, &ended).await;
+    let ended = behind(Condition { bytes_per_s: Some(400_000), ..Condition::default() }, "toy:100000").await;
     let measured_s = ended.report.state.workers.values().map(|worker| worker.overhead_s).sum::<f64>();
     let known_s = ended.report.statistics["far"].first_overhead_s.expect("it has computed");
     assert!(known_s < measured_s, "{known_s} s of {measured_s} s");

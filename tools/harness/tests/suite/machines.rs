@@ -7,7 +7,7 @@ use ata_harness::{Breaks, Cluster, Settings, WorkerSettings, come_back_again};
 use ata_record::{RunEvent, RunState};
 use tokio::task::JoinSet;
 
-use crate::{RECORD_BYTES, check, count};
+use crate::{RECORD_BYTES, check, count, start};
 
 /// Returns a sound worker, whose tasks take long enough for others to join and leave meanwhile.
 fn sound(name: &str) -> WorkerSettings {
@@ -26,10 +26,8 @@ async fn data_that_nobody_can_read_for_a_while() {
     // The run must not be over before its data is removed, which a busy machine may delay.
     let iterations = 1000;
     let settings = Settings { data: Some(path.clone()), budget: 4, min_workers: 4, iterations, ..Settings::default() };
-    let mut cluster = Cluster::start(&settings).await;
-    for name in ["one", "two", "three", "four"] {
-        cluster.worker(WorkerSettings { data: Some(path.clone()), ..sound(name) });
-    }
+    let with_data = |name| WorkerSettings { data: Some(path.clone()), ..sound(name) };
+    let mut cluster = start(&settings, ["one", "two", "three", "four"].map(with_data)).await;
     cluster.wait_for("progress", |state| state.iterations >= 3).await;
     OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
     let has_failed_twice = |state: &RunState| state.workers.values().any(|worker| worker.usage.failures >= 2);

@@ -9,7 +9,7 @@ use ata_record::{RefusalKind, RunEvent};
 use ata_types::{ExchangeChoice, WireFormat};
 use tokio::net::TcpListener;
 
-use crate::{losses, rests, run};
+use crate::{each, losses, rests, run};
 
 /// A model of seven chunks, so that each of four workers owns one or two.
 const MODEL: &str = "toy:200000";
@@ -24,15 +24,12 @@ fn worker(name: &str) -> WorkerSettings {
 
 /// Starts a cluster of this worker and three others, which listen at the same address.
 async fn start(settings: &Settings, fourth: WorkerSettings) -> Cluster {
-    let mut cluster = Cluster::start(settings).await;
-    for name in ["first", "second", "third"] {
-        cluster.worker(WorkerSettings { peer_listen: (fourth.peer_listen.ip(), 0).into(), ..worker(name) });
-    }
-    cluster.worker(fourth);
-    cluster
+    let peer_listen = (fourth.peer_listen.ip(), 0).into();
+    let others = ["first", "second", "third"].map(|name| WorkerSettings { peer_listen, ..worker(name) });
+    crate::start(settings, others.into_iter().chain([fourth])).await
 }
 
-/// Checks that the run succeeded with the parameters of a star. Returns how many workers exchanged the vectors of each step in shards.
+/// Checks that the run had the parameters of a star. Returns how many workers exchanged the vectors of each step in shards.
 async fn check(settings: &Settings, ended: &Ended) -> Vec<u64> {
     crate::check(settings, ended).await;
     // A vector that was requested again may already have been on its way.
@@ -42,11 +39,7 @@ async fn check(settings: &Settings, ended: &Ended) -> Vec<u64> {
 }
 
 fn members(ended: &Ended) -> Vec<u64> {
-    let members = |event: &RunEvent| match event {
-        RunEvent::Step { shards, .. } => Some(*shards),
-        _ => None,
-    };
-    ended.events.iter().filter_map(members).collect()
+    each(ended, |event| if let RunEvent::Step { shards, .. } = event { Some(*shards) } else { None })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,10 +61,7 @@ async fn shards_are_a_star_bit_for_bit() {
 async fn a_member_that_dies_changes_nothing() {
     for format in [WireFormat::F32Exact, WireFormat::Compact] {
         let settings = Settings { iterations: 120, ..settings(ExchangeChoice::Shards, format) };
-        let mut cluster = Cluster::start(&settings).await;
-        for name in ["first", "second", "third"] {
-            cluster.worker(worker(name));
-        }
+        let mut cluster = crate::start(&settings, ["first", "second", "third"].map(worker)).await;
         let mut next = cluster.worker(worker("mortal-0"));
         for life in 1..=6 {
             let before = cluster.state.borrow().sharded_steps;

@@ -5,17 +5,19 @@ use ata_record::{RefusalKind, RunEvent};
 use ata_types::{Iteration, TaskOutcome, WireFormat, WorkerId};
 use ata_worker::WorkerError;
 
-use crate::{check, number, undisturbed};
+use crate::{check, each, number, undisturbed};
 
 /// Returns settings for four workers, of which the last one may be byzantine.
 fn settings() -> Settings {
     Settings { budget: 16, min_workers: 4, rest_s: 0.02, iterations: 40, ..Settings::default() }
 }
 
+async fn start(settings: &Settings, last: WorkerSettings) -> Cluster {
+    crate::start(settings, ["one", "two", "three"].map(WorkerSettings::new).into_iter().chain([last])).await
+}
+
 async fn run(settings: &Settings, last: WorkerSettings) -> Ended {
-    let ended = crate::run(settings, ["one", "two", "three"].map(WorkerSettings::new).into_iter().chain([last])).await;
-    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
-    ended
+    start(settings, last).await.end().await
 }
 
 fn byzantine() -> WorkerSettings {
@@ -24,13 +26,12 @@ fn byzantine() -> WorkerSettings {
 
 /// Returns the iterations and outcomes of a worker's tasks.
 fn outcomes(ended: &Ended, number: WorkerId) -> Vec<(Iteration, TaskOutcome)> {
-    let outcome_of = |event: &RunEvent| match event {
+    each(ended, |event| match event {
         RunEvent::Task { iteration, worker, outcome, busy_s: Some(_), .. } if *worker == number => {
             Some((*iteration, *outcome))
         }
         _ => None,
-    };
-    ended.events.iter().filter_map(outcome_of).collect()
+    })
 }
 
 /// Gradients multiplied by 1.001 are finite and plausible. Without checks, they change the run. If all leases are checked, none of them
@@ -59,10 +60,7 @@ async fn every_mismatch_is_caught_if_everything_is_checked() {
 /// Successful results do not reset the count of mismatches: after the third one, the byzantine worker is expelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_byzantine_worker_is_expelled() {
-    let mut cluster = Cluster::start(&Settings { verify: 1.0, iterations: u64::MAX, ..settings() }).await;
-    for worker in ["one", "two", "three"].map(WorkerSettings::new).into_iter().chain([byzantine()]) {
-        cluster.worker(worker);
-    }
+    let mut cluster = start(&Settings { verify: 1.0, iterations: u64::MAX, ..settings() }, byzantine()).await;
     cluster.wait_for("the expulsion", |state| state.workers.values().any(|worker| worker.expelled.is_some())).await;
     cluster.stop();
     let ended = cluster.end().await;

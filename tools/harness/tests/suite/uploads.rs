@@ -97,7 +97,6 @@ async fn whoever_waits_for_room_is_not_late() {
     cluster.wait_for("the refusals", |state| state.refused.values().sum::<u64>() >= 2).await;
     cluster.stop();
     let ended = cluster.end().await;
-    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
     let hung = senders.iter().map(|sender| sender.session.welcome.worker);
     assert_eq!(BTreeSet::from_iter(rests(&ended)), hung.collect());
 }
