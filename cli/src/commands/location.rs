@@ -41,7 +41,7 @@ impl RunLocation {
 /// Returns the coordinator on this machine that has the default address, if it runs.
 async fn own_coordinator() -> Result<Client, Failure> {
     let client: Client = format!("http://{DEFAULT_DASHBOARD}").parse()?;
-    if let Err(ClientError::Unreachable { address, cause }) = client.get("/healthz").await {
+    if let Err(ClientError::Unreachable(address, cause)) = client.get("/healthz").await {
         return Err(Failure::unreachable(format!(
             "there is no run in {RUNS}/ here, and no coordinator at {address} ({cause}): `ata up` begins a run; of another one, give the \
              folder, id or name, or the address of its dashboard"
@@ -70,7 +70,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Address(_) | ClientError::ForWorkers(_) => Self::usage(error),
-            ClientError::Unreachable { .. } | ClientError::Unavailable { .. } => Self::unreachable(error),
+            ClientError::Unreachable(..) | ClientError::Unavailable(..) => Self::unreachable(error),
             ClientError::Refused(_) => Self::refused(error),
             ClientError::NotFound(_) => Self::data(error),
         }

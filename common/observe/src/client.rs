@@ -1,7 +1,6 @@
 //! A client of a coordinator's HTTP server, for `ata status` and other commands.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ata_net::{JoinToken, KeyPin, Obstacle, Protocol, Secret, http_client};
@@ -37,14 +36,9 @@ pub enum ClientError {
     /// The text is not an address.
     #[error("'{0}': expected http://HOST:PORT, https://HOST:PORT or a status token (ata1-…)")]
     Address(String),
-    /// There is no connection, or not to the right server.
-    #[error("cannot reach {address}: {cause}")]
-    Unreachable {
-        /// The server.
-        address: Authority,
-        /// The reason.
-        cause: String,
-    },
+    /// There is no connection, or not to the right server, for a reason.
+    #[error("cannot reach {0}: {1}")]
+    Unreachable(Authority, String),
     /// The secret is missing or wrong.
     #[error("{0} wants the status secret: --token-file takes the file status-token of its credentials folder")]
     Refused(Authority),
@@ -54,14 +48,9 @@ pub enum ClientError {
          coordinator's credentials folder, with --token-file"
     )]
     ForWorkers(Authority),
-    /// The server is starting, or too busy.
-    #[error("{address} does not serve: {cause}")]
-    Unavailable {
-        /// The server.
-        address: Authority,
-        /// The server's answer.
-        cause: String,
-    },
+    /// The server is starting, or too busy, by its own answer.
+    #[error("{0} does not serve: {1}")]
+    Unavailable(Authority, String),
     /// The server does not have the requested path.
     #[error("{0}")]
     NotFound(String),
@@ -114,11 +103,11 @@ impl Client {
                     return Err(self.explained(cause).await);
                 }
                 if status.is_server_error() {
-                    return Err(ClientError::Unavailable { address: self.address.clone(), cause });
+                    return Err(ClientError::Unavailable(self.address.clone(), cause));
                 }
                 Err(ClientError::NotFound(cause))
             }
-            Ok(Err(ClientError::Unreachable { cause, .. })) => Err(self.explained(cause).await),
+            Ok(Err(ClientError::Unreachable(_, cause))) => Err(self.explained(cause).await),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(self.explained("no answer in time".into()).await),
         }
@@ -138,7 +127,7 @@ impl Client {
     }
 
     fn unreachable(&self, cause: &dyn ToString) -> ClientError {
-        ClientError::Unreachable { address: self.address.clone(), cause: cause.to_string() }
+        ClientError::Unreachable(self.address.clone(), cause.to_string())
     }
 
     fn no_answer(&self, error: &hyper::Error) -> ClientError {
@@ -155,8 +144,7 @@ impl Client {
             return self.speak(stream, path).await;
         }
         let name = ServerName::try_from(self.host()).map_err(|error| self.unreachable(&error))?;
-        let config: Arc<rustls::ClientConfig> = http_client(self.pin);
-        let stream = TlsConnector::from(config).connect(name, stream).await;
+        let stream = TlsConnector::from(http_client(self.pin)).connect(name, stream).await;
         let stream = stream.map_err(|error| self.unreachable(&error))?;
         self.speak(stream, path).await
     }

@@ -64,12 +64,10 @@ pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<RunState> {
             }
             match status {
                 Ok(PollStatus::More) => continue,
-                Ok(PollStatus::UpToDate) => {
-                    let has_died = has_died(&sender.borrow(), &folder);
-                    if has_died {
-                        sender.send_modify(RunState::abandon);
-                    }
+                Ok(PollStatus::UpToDate) if has_died(&sender.borrow(), &folder) => {
+                    sender.send_modify(RunState::abandon);
                 }
+                Ok(PollStatus::UpToDate) => {}
                 // The coordinator was restarted, and has removed the events that it computes again.
                 Ok(PollStatus::Truncated) | Err(_) => {
                     follower = Follower::new(&folder);

@@ -30,13 +30,10 @@ mod testing;
 pub use access::Access;
 pub use client::{Client, ClientError};
 pub use efficiency::{Efficiency, contributions};
-pub use explain::{Explanation, WorkerExplanation, WorkerShare, explain};
+pub use explain::{Explanation, WorkerExplanation, explain};
 pub use follow::{follow, read_state, read_state_at};
 pub use metrics::{MetricDescription, Metrics};
 pub use page::report;
-pub use server::{App, Costs, DashboardSource, serve};
-pub use snapshot::{
-    AllocationSummary, Course, Cursor, HeatPart, LogPart, PolicyCost, RunDescription, Snapshot, SnapshotPhase, Totals,
-    WorkerActivity, WorkerSnapshot, rule_in_words,
-};
+pub use server::{App, DashboardSource, serve};
+pub use snapshot::{PolicyCost, Snapshot, SnapshotPhase, Totals, WorkerActivity, WorkerSnapshot};
 pub use tensorboard::TensorBoard;

@@ -90,7 +90,7 @@ pub async fn serve(listener: TcpListener, access: Access, app: App, stop: impl F
 
 fn router(shared: Arc<DashboardState>) -> Router {
     let read = Router::new()
-        .route("/", get(index))
+        .route("/", get(|| async { html(page::live()) }))
         .route("/events", get(watch_events))
         .route("/api/state", get(state))
         .route("/api/explain", get(explanation))
@@ -138,10 +138,6 @@ async fn login(State(shared): Site, Form(login): Form<Login>) -> Response {
     }
     tokio::time::sleep(REFUSAL_DELAY).await;
     (StatusCode::UNAUTHORIZED, html(page::LOGIN)).into_response()
-}
-
-async fn index() -> Response {
-    html(page::live()).into_response()
 }
 
 fn html(text: &'static str) -> impl IntoResponse {

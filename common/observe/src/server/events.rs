@@ -110,27 +110,26 @@ struct EventReader {
     cursor: Cursor,
     state: watch::Receiver<RunState>,
     costs: watch::Receiver<Arc<Vec<PolicyCost>>>,
-    has_begun: bool,
     /// Whether the viewer has received the run's last event.
     has_ended: bool,
 }
 
 impl EventReader {
     fn new(shared: &DashboardState, index: usize) -> Self {
-        let state = shared.app.runs[index].state.clone();
+        let mut state = shared.app.runs[index].state.clone();
+        // The first message has all of it.
+        state.mark_changed();
         let costs = shared.viewers.costs[index].subscribe();
-        Self { index, cursor: Cursor::default(), state, costs, has_begun: false, has_ended: false }
+        Self { index, cursor: Cursor::default(), state, costs, has_ended: false }
     }
 
     /// Appends the changes since the last call.
     fn append(&mut self, text: &mut String) {
         // An error means that the run is over: its last events may not have been sent.
         let is_new = self.state.has_changed().unwrap_or_else(|_| !std::mem::replace(&mut self.has_ended, true));
-        let has_changed = is_new || self.costs.has_changed().unwrap_or(false);
-        if self.has_begun && !has_changed {
+        if !is_new && !self.costs.has_changed().unwrap_or(false) {
             return;
         }
-        self.has_begun = true;
         let costs = self.costs.borrow_and_update().clone();
         let changes = Snapshot::since(&mut self.cursor, &self.state.borrow_and_update(), &costs);
         let message = Snapshot { index: self.index, ..changes };

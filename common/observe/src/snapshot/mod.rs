@@ -3,11 +3,9 @@
 //! # Layout
 //! - here: [`Snapshot`] and its parts; JSON has the same names
 //! - `worker`: [`WorkerSnapshot`], a worker at one moment
-//! - `cost`: [`PolicyCost`], the cost of a policy
 //! - `rule`: the rules of allocations in words
 //! - `cursor`: [`Cursor`], with which a reader gets only changes
 
-mod cost;
 mod cursor;
 mod rule;
 mod worker;
@@ -20,13 +18,12 @@ use ata_record::{
     RunPhase, RunState, StepPoint, WorkerState,
 };
 use ata_types::{Iteration, seconds};
+use rule::rule_in_words;
 use serde::{Deserialize, Serialize};
 
 use crate::efficiency::Efficiency;
 
-pub use cost::PolicyCost;
 pub use cursor::Cursor;
-pub use rule::rule_in_words;
 pub use worker::{WorkerActivity, WorkerSnapshot};
 
 /// A run at one moment, or the changes since an earlier one.
@@ -69,7 +66,6 @@ pub struct Snapshot {
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunDescription {
-    /// The name of the run.
     pub run_id: String,
     /// The user's name and tags for the run.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
@@ -83,12 +79,11 @@ pub struct RunDescription {
     pub most_tasks: Option<u64>,
     /// The number of iterations of the whole run.
     pub iterations: u64,
-    /// The number of samples per task.
+    /// Samples per task.
     pub task_batch: u32,
     /// The number of training samples, which are an epoch, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
-    /// The seed of all random choices.
     pub seed: u64,
     /// The model, in the form of `--model`.
     pub model: String,
@@ -175,30 +170,24 @@ pub struct Totals {
     pub refused: BTreeMap<RefusalKind, u64>,
 }
 
-/// Points of a curve. Each point is one step or evaluation or, in a long run, several.
+/// The points of a curve from a position on. Each point is one step or evaluation or, in a long run, several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Course<P> {
-    /// The position of the first point.
     pub from: usize,
-    /// The points from that position on.
     pub points: Vec<P>,
 }
 
-/// Columns of the heat map.
+/// The columns of the heat map from a position on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeatPart {
-    /// The position of the first column.
     pub from: usize,
-    /// The columns from that position on.
     pub columns: Vec<HeatColumn>,
 }
 
-/// Lines of the log.
+/// The lines of the log from a number on, counted from the beginning of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogPart {
-    /// The number of the first line, counted from the beginning of the run.
     pub from: usize,
-    /// The lines from that number on.
     pub lines: Vec<LogLine>,
 }
 
@@ -207,11 +196,46 @@ pub struct LogPart {
 pub struct AllocationSummary {
     /// The iteration; 0 if none has begun.
     pub iteration: Iteration,
-    /// The rule that made the allocation.
     pub rule: String,
-    /// The same in words.
+    /// The rule in words.
     #[serde(default)]
     pub about: String,
+}
+
+/// The cost of a policy per iteration, measured in a run, or computed for the run's times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyCost {
+    /// The policy, in the form of `--policy`.
+    pub policy: String,
+    /// The policy's label in comparisons.
+    pub label: String,
+    /// The seconds from the assignment to the last result.
+    pub iteration_s: f64,
+    /// The seconds that workers spend on tasks.
+    pub worker_time_s: f64,
+    /// The number of wasted tasks.
+    pub wasted: f64,
+    /// The share of tasks whose time was resampled because the run recorded fewer tasks of the worker; 0 if the cost was measured.
+    pub bootstrapped: f64,
+    /// A remark on the comparison with the run's own policy; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+impl PolicyCost {
+    /// Returns the cost of a run so far; `None` before the first step.
+    pub fn of_run(run: &RunState) -> Option<Self> {
+        let iterations = run.iterations as f64;
+        (run.iterations > 0).then(|| Self {
+            policy: run.policy.clone(),
+            label: format!("{} (this run)", run.policy),
+            iteration_s: run.iteration_time_s / iterations,
+            worker_time_s: run.total_worker_time_s / iterations,
+            wasted: run.tasks_wasted as f64 / iterations,
+            bootstrapped: 0.0,
+            note: String::new(),
+        })
+    }
 }
 
 impl Snapshot {
@@ -238,7 +262,7 @@ impl Snapshot {
             evaluations: Course { from: evaluations_from, points: evaluations },
             workers: cursor.changed_workers(run),
             heat: HeatPart { from: heat_from, columns: columns.to_vec() },
-            costs: costs(run, others),
+            costs: PolicyCost::of_run(run).into_iter().flat_map(|own| [&[own], others].concat()).collect(),
             allocation: AllocationSummary {
                 iteration: run.allocation.iteration,
                 rule: run.allocation.rule.clone(),
@@ -270,14 +294,7 @@ impl RunDescription {
 /// The text is the name in JSON.
 impl fmt::Display for SnapshotPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Waiting => "waiting",
-            Self::Training => "training",
-            Self::Evaluating => "evaluating",
-            Self::Finished => "finished",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        })
+        self.serialize(f)
     }
 }
 
@@ -303,10 +320,6 @@ fn exclusions(run: &RunState) -> Vec<Exclusion> {
         (left_s > 0.0).then_some(Exclusion { name, machine, from: ExcludedFrom::Tasks, why })
     };
     run.workers.values().filter_map(rest).chain(run.exclusions.iter().cloned()).collect()
-}
-
-fn costs(run: &RunState, others: &[PolicyCost]) -> Vec<PolicyCost> {
-    PolicyCost::of_run(run).map_or_else(Vec::new, |own| std::iter::once(own).chain(others.iter().cloned()).collect())
 }
 
 fn detail(run: &RunState) -> String {

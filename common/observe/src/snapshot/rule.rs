@@ -1,7 +1,7 @@
 //! The rules of allocations in words.
 
 /// Returns words for the rule that made an allocation; a rule that is not known is named.
-pub fn rule_in_words(rule: &str) -> String {
+pub(super) fn rule_in_words(rule: &str) -> String {
     let words = match rule {
         "" => "",
         "ras" => "tasks are allocated so that the last worker is expected to finish as early as possible",

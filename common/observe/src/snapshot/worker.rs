@@ -93,13 +93,7 @@ impl WorkerActivity {
 /// The text is the name in JSON.
 impl fmt::Display for WorkerActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Computing => "computing",
-            Self::Idle => "idle",
-            Self::Resting => "resting",
-            Self::Away => "away",
-            Self::Expelled => "expelled",
-        })
+        self.serialize(f)
     }
 }
 
