@@ -99,7 +99,7 @@ fn possible(tasks: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use crate::tests as testing;
     use ata_record::RunEvent;
     use ata_types::TaskOutcome;
 

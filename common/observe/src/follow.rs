@@ -100,7 +100,7 @@ mod tests {
     use ata_types::TaskOutcome;
 
     use super::*;
-    use crate::testing::{join, run, step, task};
+    use crate::tests::{join, run, step, task};
 
     /// Waits until a condition holds.
     fn until(state: &watch::Receiver<RunState>, what: &str, holds: impl Fn(&RunState) -> bool) {

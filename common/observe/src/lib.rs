@@ -25,7 +25,7 @@ mod snapshot;
 mod task_time;
 mod tensorboard;
 #[cfg(test)]
-mod testing;
+mod tests;
 
 pub use access::Access;
 pub use client::{Client, ClientError};

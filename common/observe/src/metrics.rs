@@ -6,22 +6,46 @@
 mod exposition;
 mod moment;
 mod reference;
-mod registered;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use ata_record::{Listener, RunEvent};
+use ata_record::{Listener, RefusalKind, RunEvent};
+use ata_types::TaskOutcome;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::snapshot::Snapshot;
 pub use reference::MetricDescription;
-use registered::Registered;
 
-/// Counts a run's events.
+type Seconds = Counter<f64, AtomicU64>;
+
+/// The name and the value of a label.
+type Label = [(&'static str, String); 1];
+
+/// Counts a run's events; clones share the counts.
 #[derive(Clone)]
 pub struct Metrics {
-    registered: Registered,
+    iterations: Counter,
+    runtime_s: Seconds,
+    worker_time_s: Seconds,
+    tasks: Family<Label, Counter>,
+    wasted: Counter,
+    employments: Counter,
+    results: Counter,
+    saturated: Counter,
+    vanished: Counter,
+    sharded_steps: Counter,
+    refusals: Family<Label, Counter>,
+    faults: Family<Label, Counter>,
+    checkpoints: Counter,
+    iteration_s: Histogram,
+    task_s: Histogram,
+    transfer_s: Histogram,
+    checkpoint_s: Histogram,
     registry: Arc<Registry>,
     version: String,
 }
@@ -30,8 +54,55 @@ impl Metrics {
     /// Creates metrics that are all 0. `version` is the version of the program.
     pub fn new(version: &str) -> Self {
         let mut registry = Registry::default();
-        let registered = Registered::new(&mut registry);
-        Self { registered, registry: Arc::new(registry), version: version.into() }
+        let r = &mut registry;
+        let metrics = Self {
+            iterations: add(r, "ata_iterations", "Optimizer steps taken"),
+            runtime_s: add(r, "ata_runtime_seconds", "Time of all iterations"),
+            worker_time_s: add(r, "ata_worker_time_seconds", "Time that workers spent on all iterations"),
+            tasks: add(r, "ata_tasks", "Tasks that ended, by outcome"),
+            wasted: add(r, "ata_wasted_tasks", "Tasks that were begun and entered no step"),
+            employments: add(r, "ata_employments", "Workers that got a task, summed over iterations"),
+            results: add(r, "ata_results", "Results that workers sent, each of one task or several"),
+            saturated: add(
+                r,
+                "ata_saturated_values",
+                "Values of gradients that were too large for their unit, and were clamped",
+            ),
+            vanished: add(
+                r,
+                "ata_vanished_values",
+                "Values of gradients that were not 0, and that the wire format compact rounded to 0",
+            ),
+            sharded_steps: add(r, "ata_sharded_steps", "Steps whose vectors workers exchanged in shards"),
+            refusals: add(r, "ata_refusals", "Results that were refused, by reason"),
+            faults: add(r, "ata_faults", "Workers lost, rests, expulsions and failed checkpoints"),
+            checkpoints: add(r, "ata_checkpoints", "Checkpoints saved"),
+            iteration_s: durations(
+                r,
+                "ata_iteration_duration_seconds",
+                "From the assignment of an iteration to the last result that its step needed",
+            ),
+            task_s: durations(r, "ata_task_duration_seconds", "Time that a worker computed a task"),
+            transfer_s: durations(
+                r,
+                "ata_transfer_duration_seconds",
+                "Part of an assignment that was not computation: transfers and waiting",
+            ),
+            checkpoint_s: durations(r, "ata_checkpoint_duration_seconds", "Time to write a checkpoint"),
+            registry: Arc::new(registry),
+            version: version.into(),
+        };
+        // Prometheus sees no increase in a series that is new.
+        for kind in ["loss", "rest", "expulsion", "checkpoint_failed"] {
+            drop(metrics.faults.get_or_create(&[("kind", kind.into())]));
+        }
+        for kind in RefusalKind::ALL {
+            drop(metrics.refusals.get_or_create(&[("kind", kind.name())]));
+        }
+        for outcome in TaskOutcome::ALL {
+            drop(metrics.tasks.get_or_create(&[("outcome", outcome.name().into())]));
+        }
+        metrics
     }
 
     /// Returns all metrics in the older text format, for readers that do not ask for OpenMetrics.
@@ -50,17 +121,16 @@ impl Metrics {
     }
 
     fn fault(&self, kind: &'static str) {
-        self.registered.faults.get_or_create(&[("kind", kind.into())]).inc();
+        self.faults.get_or_create(&[("kind", kind.into())]).inc();
     }
 }
 
 impl Listener for Metrics {
     fn on_event(&mut self, event: &RunEvent) {
-        let registered = &self.registered;
         match event {
             RunEvent::Task { busy_s, overhead_s, outcome, .. } => {
-                registered.tasks.get_or_create(&[("outcome", outcome.name().into())]).inc();
-                for (histogram, seconds) in [(&registered.task_s, busy_s), (&registered.transfer_s, overhead_s)] {
+                self.tasks.get_or_create(&[("outcome", outcome.name().into())]).inc();
+                for (histogram, seconds) in [(&self.task_s, busy_s), (&self.transfer_s, overhead_s)] {
                     if let Some(seconds) = seconds {
                         histogram.observe(*seconds);
                     }
@@ -77,31 +147,44 @@ impl Listener for Metrics {
                 shards,
                 ..
             } => {
-                registered.iterations.inc();
-                registered.iteration_s.observe(*runtime_s);
-                registered.runtime_s.inc_by(*runtime_s);
-                registered.worker_time_s.inc_by(*total_worker_time_s);
-                registered.wasted.inc_by(*wasted);
-                registered.employments.inc_by(*employments);
-                registered.results.inc_by(*results);
-                registered.saturated.inc_by(*saturated);
-                registered.vanished.inc_by(*vanished);
-                registered.sharded_steps.inc_by(u64::from(*shards > 0));
+                self.iterations.inc();
+                self.iteration_s.observe(*runtime_s);
+                self.runtime_s.inc_by(*runtime_s);
+                self.worker_time_s.inc_by(*total_worker_time_s);
+                self.wasted.inc_by(*wasted);
+                self.employments.inc_by(*employments);
+                self.results.inc_by(*results);
+                self.saturated.inc_by(*saturated);
+                self.vanished.inc_by(*vanished);
+                self.sharded_steps.inc_by(u64::from(*shards > 0));
             }
             RunEvent::Refusal { kind, count, .. } => {
-                registered.refusals.get_or_create(&[("kind", kind.name())]).inc_by(*count);
+                self.refusals.get_or_create(&[("kind", kind.name())]).inc_by(*count);
             }
             RunEvent::Loss { .. } => self.fault("loss"),
             RunEvent::Rest { .. } => self.fault("rest"),
             RunEvent::Expulsion { .. } => self.fault("expulsion"),
             RunEvent::CheckpointFailed { .. } => self.fault("checkpoint_failed"),
             RunEvent::Checkpoint { seconds, .. } => {
-                registered.checkpoints.inc();
-                registered.checkpoint_s.observe(*seconds);
+                self.checkpoints.inc();
+                self.checkpoint_s.observe(*seconds);
             }
             _ => {}
         }
     }
+}
+
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Adds a histogram with buckets from 0.1 ms, a task of a small model on a GPU, to 28 minutes, a large one on a telephone.
+fn durations(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    let histogram = Histogram::new(exponential_buckets(1e-4, 2.0, 24));
+    registry.register(name, help, histogram.clone());
+    histogram
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ fn page(title: &str, runs: &PageRuns<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use crate::tests as testing;
 
     /// Names come from workers, and run IDs from folders, so neither is trusted.
     #[test]

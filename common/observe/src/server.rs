@@ -229,3 +229,6 @@ async fn metrics(State(shared): Site, headers: HeaderMap) -> Response {
     };
     ([(CONTENT_TYPE, kind)], text).into_response()
 }
+
+#[cfg(test)]
+mod tests;

@@ -184,7 +184,7 @@ fn masked_crc(data: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::step;
+    use crate::tests::step;
 
     /// Checks the first record of every event file that TensorFlow writes: its length is 24, followed by the length's checksum.
     #[test]

@@ -110,7 +110,6 @@ common/data/src/shard_index.rs: common/data/tests/hostile_files.rs
 common/data/src/tar_reader.rs: common/data/tests/hostile_files.rs
 common/data/src/tars.rs: common/data/tests/hostile_files.rs
 common/observe/src/metrics/reference.rs: - an example in the code, for the reference
-common/observe/src/testing.rs: - an example in the code, for tests
 common/record/src/event/fields.rs: common/record/tests/mutated.rs
 common/record/src/journal.rs: common/record/tests/mutated.rs
 common/record/src/output.rs: common/record/tests/mutated.rs

@@ -2,7 +2,7 @@ use ata_record::RunEvent;
 use ata_types::TaskOutcome;
 
 use super::*;
-use crate::testing;
+use crate::tests as testing;
 
 /// Returns a run with three workers of 1, 2 and 10 s per task, and a budget of 4.
 fn state(allocation: &[u64], probes: &[u32]) -> RunState {

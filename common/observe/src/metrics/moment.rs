@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use super::registered::Label;
+use super::Label;
 use crate::snapshot::{RunDescription, Snapshot, Totals, WorkerActivity, WorkerSnapshot};
 
 type Number = Gauge<f64, AtomicU64>;

@@ -1,10 +1,9 @@
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_record::{Labels, RefusalKind};
-use ata_types::TaskOutcome;
+use ata_record::Labels;
 
-use crate::testing;
+use crate::tests as testing;
 
 fn exposed() -> String {
     let mut metrics = Metrics::new("0.1.0");

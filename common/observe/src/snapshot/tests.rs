@@ -3,7 +3,7 @@ use ata_types::{Iteration, TaskOutcome, WorkerId};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{self, begun, join, step, task};
+use crate::tests::{self as testing, begun, join, step, task};
 
 fn changes(run: &RunState, cursor: &mut Cursor) -> Value {
     serde_json::to_value(Snapshot::since(cursor, run, &[])).unwrap()

@@ -4,44 +4,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ata_net::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
-use ata_observe::{Access, App, Client, ClientError, DashboardSource, Metrics, serve};
-use ata_record::{JOURNAL_VERSION, Listeners, PastEvents, RunEvent, RunState, Writer};
-use serde_json::{Value, json};
+use ata_record::{EndState, Listeners, PastEvents, RunEvent, RunState, Writer};
+use ata_types::TaskOutcome;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
+use super::{App, DashboardSource, serve};
+use crate::tests::{self as testing, join};
+use crate::{Access, Client, ClientError, Metrics};
+
 /// A wait that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Returns an event of a run, with these fields.
-fn event(name: &str, mut fields: Value) -> RunEvent {
-    fields["event"] = name.into();
-    serde_json::from_value(fields).unwrap()
-}
-
 fn run() -> RunEvent {
-    let version = JOURNAL_VERSION;
-    let run = json!({"version": version, "run_id": "served", "policy": "uta", "budget": 4, "iterations": 9,
-                     "task_batch": 1, "seed": 1, "model": "cnn"});
-    event("run", run)
-}
-
-fn join() -> RunEvent {
-    event("join", json!({"time_s": 0.0, "worker": 1, "name": "worker-1", "device": "cpu"}))
+    testing::run("uta", 4)
 }
 
 fn allocation(iteration: u64) -> RunEvent {
-    let allocation = json!({"iteration": iteration, "time_s": iteration, "workers": [1], "allocation": [4],
-                            "scores_s": [0.5], "finish_s": [[1.5, 2.0, 2.5]], "rule": "for a test"});
-    event("allocation", allocation)
+    testing::allocation(iteration, &[4], &[0.5], "for a test")
 }
 
 fn task(iteration: u64) -> RunEvent {
-    let task = json!({"iteration": iteration, "task": 0, "worker": 1, "lease": 1, "time_s": 1.5, "busy_s": 0.5,
-                      "outcome": "applied"});
-    event("task", task)
+    testing::task(iteration, 1, Some(0.5), TaskOutcome::Applied)
 }
 
 /// A server with a run.
@@ -90,13 +77,13 @@ impl Served {
 async fn a_run_is_served() {
     let served = Served::start(|_| Access::Local).await;
     assert_eq!(served.get("/healthz").await.unwrap(), "ok\n");
-    assert!(matches!(served.get("/readyz").await, Err(ClientError::Unavailable { .. })), "the run has not begun");
-    for event in [run(), join(), allocation(3)] {
+    assert!(matches!(served.get("/readyz").await, Err(ClientError::Unavailable(..))), "the run has not begun");
+    for event in [run(), join(1), task(2), allocation(3)] {
         served.apply(&event);
     }
     assert_eq!(served.get("/readyz").await.unwrap(), "ready\n");
     let state: Value = serde_json::from_str(&served.get("/api/state").await.unwrap()).unwrap();
-    assert_eq!((&state["run"]["run_id"], &state["workers"][0]["tasks"]), (&"served".into(), &4.into()));
+    assert_eq!((&state["run"]["run_id"], &state["workers"][0]["tasks"]), (&"test-run".into(), &4.into()));
     let explained: Value = serde_json::from_str(&served.get("/api/explain").await.unwrap()).unwrap();
     assert_eq!((&explained["iteration"], &explained["expected_s"]), (&3.into(), &2.0.into()));
     assert!(served.get("/metrics").await.unwrap().contains("ata_build_info{version=\"1.2.3\"} 1\n"));
@@ -111,9 +98,9 @@ async fn past_iterations_are_explained() {
     let writer =
         Writer::open(served.folder.path(), PastEvents::default(), Listeners::default(), |error| panic!("{error}"))
             .unwrap();
-    writer.write(vec![run(), join(), allocation(1), task(1), allocation(2), task(2), allocation(3)]);
+    writer.write(vec![run(), join(1), allocation(1), task(1), allocation(2), task(2), allocation(3)]);
     writer.finish().unwrap();
-    for event in [run(), join(), allocation(3)] {
+    for event in [run(), join(1), allocation(3)] {
         served.apply(&event);
     }
     let explained: Value = serde_json::from_str(&served.get("/api/explain?iteration=2").await.unwrap()).unwrap();
@@ -137,11 +124,11 @@ async fn viewers_get_the_changes_and_the_end() {
             received.push_str(&String::from_utf8_lossy(&buffer[..read]));
         }
     };
-    read_until("\"run_id\":\"served\"", &mut received).await;
+    read_until("\"run_id\":\"test-run\"", &mut received).await;
     assert!(received.contains("text/event-stream"));
-    served.apply(&join());
+    served.apply(&join(1));
     read_until("\"name\":\"worker-1\"", &mut received).await;
-    served.apply(&event("end", json!({"time_s": 1.0, "state": "finished", "reason": "done"})));
+    served.apply(&RunEvent::End { time_s: 1.0, state: EndState::Finished, reason: "done".into() });
     // The state's sender is dropped before the server is stopped.
     drop(served.state);
     drop(served.stop.take());
@@ -160,6 +147,11 @@ async fn on_loopback_only_local_names_are_answered() {
     assert!(ask("evil.example").await.starts_with("HTTP/1.1 403"));
 }
 
+fn client_with(served: &Served, credentials: &Credentials, secret: Secret) -> Client {
+    let (address, pin) = (served.address.parse().unwrap(), credentials.tls_files().pin().unwrap());
+    JoinToken { address, pin, secret }.to_string().parse().unwrap()
+}
+
 /// Returns access with the secret of the credentials in a folder.
 fn secret(folder: &TempDir) -> Access {
     let credentials = Credentials::open(&folder.path().join("credentials")).unwrap();
@@ -174,9 +166,7 @@ async fn elsewhere_the_status_secret_is_wanted() {
     let open = |folder: &str| Credentials::open(&served.folder.path().join(folder)).unwrap();
     let (credentials, other) = (open("credentials"), open("other"));
     let get = async |credentials: &Credentials, secret: Secret, path: &str| {
-        let (address, pin) = (served.address.parse().unwrap(), credentials.tls_files().pin().unwrap());
-        let client: Client = JoinToken { address, pin, secret }.to_string().parse().unwrap();
-        client.get(path).await
+        client_with(&served, credentials, secret).get(path).await
     };
     let (status, worker) = (credentials.secret(Role::Status).unwrap(), credentials.secret(Role::Worker).unwrap());
     assert!(get(&credentials, status.clone(), "/api/state").await.is_ok());
@@ -185,7 +175,7 @@ async fn elsewhere_the_status_secret_is_wanted() {
     }
     let wrong = get(&credentials, Secret::random().unwrap(), "/api/state").await;
     assert!(matches!(wrong, Err(ClientError::Refused(_))));
-    assert!(matches!(get(&other, status, "/").await, Err(ClientError::Unreachable { .. })));
+    assert!(matches!(get(&other, status, "/").await, Err(ClientError::Unreachable(..))));
     let unknown: Client = format!("https://{}", served.address).parse().unwrap();
     assert_eq!(unknown.get("/healthz").await.unwrap(), "ok\n");
     assert!(served.get("/healthz").await.is_err(), "not without encryption");
@@ -238,9 +228,7 @@ async fn health_comes_first_with_tls() {
     for said in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
         let client = |served: &Served| {
             let credentials = Credentials::open(&served.folder.path().join("credentials")).unwrap();
-            let (address, pin) = (served.address.parse().unwrap(), credentials.tls_files().pin().unwrap());
-            let token = JoinToken { address, pin, secret: credentials.secret(Role::Status).unwrap() };
-            token.to_string().parse().unwrap()
+            client_with(served, &credentials, credentials.secret(Role::Status).unwrap())
         };
         health_comes_first(secret, said, client).await;
     }
