@@ -99,7 +99,8 @@ impl<'a> Subject<'a> {
         let wanted = settings.device_choice()?;
         let opened = wanted.open();
         let found = devices::Found {
-            build: devices::Build { wgpu: cfg!(feature = "gpu"), cuda: cfg!(feature = "cuda") },
+            wgpu: cfg!(feature = "gpu"),
+            cuda: cfg!(feature = "cuda"),
             wanted,
             opened: opened.as_ref().map(|device| device.name.clone()).map_err(Clone::clone),
             gpus: DeviceChoice::gpus(),
@@ -240,7 +241,7 @@ fn bytes_to_fetch(data: &DataSpec, cache: &Path) -> u64 {
 /// Renders each finding with its fix on the next line, and then the number of findings of each kind.
 fn render(findings: &[Finding]) -> String {
     let lines = findings.iter().flat_map(|Finding { check, status, found, fix }| {
-        let line = format!("{:<8} {check:<12} {}\n", status.name(), escaped(found));
+        let line = format!("{status:<8} {check:<12} {}\n", escaped(found));
         iter::once(line).chain(fix.iter().map(|fix| format!("{:<21} fix: {}\n", "", escaped(fix))))
     });
     lines.collect::<String>() + &in_short(findings) + "\n"

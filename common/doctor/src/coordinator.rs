@@ -75,12 +75,12 @@ async fn enter(endpoint: &Endpoint) -> Result<(Link<'_>, ProbeSummary), Finding>
         match link.probe(0, 0).await {
             Ok(ProbeResult { summary, .. }) => return Ok((link, summary)),
             // The connection was closed, and the reason may have come too late to be read.
-            Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => {
+            Err(status) if why_refused(&status).is_none() && broke(&status) => {
+                if tries == TRIES {
+                    return Err(in_the_way(endpoint).await.unwrap_or_else(|| refusal(&status, endpoint.trust())));
+                }
                 tries += 1;
                 tokio::time::sleep(PAUSE).await;
-            }
-            Err(status) if broke(&status) && why_refused(&status).is_none() => {
-                return Err(in_the_way(endpoint).await.unwrap_or_else(|| refusal(&status, endpoint.trust())));
             }
             Err(status) => return Err(refusal(&status, endpoint.trust())),
         }
@@ -142,12 +142,8 @@ fn refusal(status: &CallStatus, trust: &Trust) -> Finding {
         Code::ResourceExhausted => Finding::warning(REACHABILITY, message, "run ata doctor again in a minute"),
         Code::DeadlineExceeded => Finding::problem(REACHABILITY, message, ANOTHER),
         code => {
-            let found = format!("the coordinator's answer is {code:?}: {message}");
-            Finding::problem(
-                REACHABILITY,
-                found,
-                "see the coordinator's log: its run may be over, or it may be stopping",
-            )
+            let fix = "see the coordinator's log: its run may be over, or it may be stopping";
+            Finding::problem(REACHABILITY, format!("the coordinator's answer is {code:?}: {message}"), fix)
         }
     }
 }

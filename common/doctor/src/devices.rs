@@ -18,20 +18,13 @@ const DRIVER_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 /// The path of the library of CUDA's compiler, below the toolkit's folder.
 const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
 
-/// The kinds of devices that the build supports, in addition to the CPU.
-#[derive(Clone, Copy, Debug)]
-pub struct Build {
+/// The devices that a build finds on a machine.
+#[derive(Debug)]
+pub struct Found {
     /// Whether the build supports wgpu.
     pub wgpu: bool,
     /// Whether the build supports CUDA.
     pub cuda: bool,
-}
-
-/// The devices that a build finds on a machine.
-#[derive(Debug)]
-pub struct Found {
-    /// The kinds of devices that the build supports.
-    pub build: Build,
     /// The requested device.
     pub wanted: DeviceChoice,
     /// The name of the requested device, or the reason why it cannot be used.
@@ -51,11 +44,11 @@ pub fn check(machine: &MachineReport, found: &Found) -> Vec<Finding> {
     let status = |wanted: bool| if wanted && found.opened.is_err() { Status::Problem } else { Status::Warning };
     // Where CUDA works, wgpu is not needed.
     let needs_wgpu = wgpu(&found.wanted) && found.opened.is_err() || visible.any() && found.gpus.is_err();
-    if found.build.wgpu && needs_wgpu {
+    if found.wgpu && needs_wgpu {
         findings.extend(vulkan(machine, &visible, status(wgpu(&found.wanted))));
     }
     let needs_cuda = cuda(&found.wanted) || !visible.nvidia.is_empty();
-    if found.build.cuda && needs_cuda {
+    if found.cuda && needs_cuda {
         findings.extend(cuda_files(machine, &visible, has(cuda), status(cuda(&found.wanted))));
     }
     findings
@@ -105,7 +98,7 @@ fn wanted(found: &Found) -> Finding {
 /// Checks which devices `ata worker --devices all` would use.
 fn all(machine: &MachineReport, found: &Found, visible: &Visible) -> Finding {
     const NONE: &str = "--devices all: there is no GPU";
-    let has_kind = found.build.wgpu || found.build.cuda;
+    let has_kind = found.wgpu || found.cuda;
     match &found.gpus {
         Ok(gpus) => {
             let names = gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -113,13 +106,8 @@ fn all(machine: &MachineReport, found: &Found, visible: &Visible) -> Finding {
         }
         Err(_) if visible.any() && !has_kind => {
             let found = format!("{} is there, but this build computes on the CPU only", visible.names());
-            Finding::warning(
-                CHECK,
-                found,
-                format!(
-                    "{GPU_ARCHIVE}, or cargo install --path cli --features gpu (docs/how-to/gpus.md has the choice)"
-                ),
-            )
+            let how = "cargo install --path cli --features gpu (docs/how-to/gpus.md has the choice)";
+            Finding::warning(CHECK, found, format!("{GPU_ARCHIVE}, or {how}"))
         }
         Err(error) if visible.any() => {
             let found = format!("{} is there, but this build cannot use it: {error}", visible.names());
@@ -221,12 +209,15 @@ fn cuda_files(machine: &MachineReport, visible: &Visible, works: bool, status: S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::MadeUp;
+    use crate::machine::tests::MadeUp;
 
-    const CPU_ONLY: Build = Build { wgpu: false, cuda: false };
-    const WGPU: Build = Build { wgpu: true, cuda: false };
+    /// Whether a build supports wgpu, and CUDA.
+    type Build = [bool; 2];
 
-    fn found(build: Build, wanted: DeviceChoice, gpus: &[DeviceChoice]) -> Found {
+    const CPU_ONLY: Build = [false, false];
+    const WGPU: Build = [true, false];
+
+    fn found([wgpu, cuda]: Build, wanted: DeviceChoice, gpus: &[DeviceChoice]) -> Found {
         let missing = DeviceError::NotFound { device: "wgpu", wanted: 0, found: 0 };
         let opened = match wanted {
             DeviceChoice::Cpu | DeviceChoice::Auto => Ok("cpu".into()),
@@ -234,7 +225,7 @@ mod tests {
             _ => Err(missing),
         };
         let gpus = if gpus.is_empty() { Err(DeviceError::NoGpu(0)) } else { Ok(gpus.to_vec()) };
-        Found { build, wanted, opened, gpus }
+        Found { wgpu, cuda, wanted, opened, gpus }
     }
 
     /// Returns the findings that are not ok, each as its status, check and fix.
@@ -292,8 +283,7 @@ mod tests {
 
     #[test]
     fn what_cuda_lacks_is_named() {
-        let build = Build { wgpu: true, cuda: true };
-        let wanted = found(build, DeviceChoice::Cuda(None), &[]);
+        let wanted = found([true, true], DeviceChoice::Cuda(None), &[]);
         let texts = |files: &[&str], variables: &[(&str, &str)]| -> String {
             let bad = bad(files, variables, &wanted).into_iter();
             bad.filter(|(_, check, _)| *check == "cuda").map(|(.., fix)| fix).collect()

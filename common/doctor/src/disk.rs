@@ -123,11 +123,8 @@ fn timed_write(folder: &Path, length: u64) -> io::Result<Duration> {
     let began = Instant::now();
     let write = || {
         let mut file = File::create(&path)?;
-        let mut left = length as usize;
-        while left > 0 {
-            let part = left.min(piece.len());
-            file.write_all(&piece[..part])?;
-            left -= part;
+        for at in (0..length as usize).step_by(piece.len()) {
+            file.write_all(&piece[..piece.len().min(length as usize - at)])?;
         }
         file.sync_all()
     };

@@ -1,5 +1,7 @@
 //! The outcome of a check.
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// The severity of a finding.
@@ -14,14 +16,10 @@ pub enum Status {
     Problem,
 }
 
-impl Status {
-    /// Returns the name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Problem => "problem",
-        }
+/// The text is the name in JSON.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

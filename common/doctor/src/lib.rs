@@ -5,7 +5,7 @@
 //! - [`machine`]: the files that describe a machine
 //! - [`devices`]: adapters and drivers; [`gradient`]: compares a device with the CPU
 //! - [`capacity`]: open files and memory; [`disk`]; [`ports`]; [`certificates`]
-//! - [`coordinator`]: the connection to a coordinator, and its answer; [`link`]: the speed of the connection
+//! - [`coordinator`]: the connection to a coordinator, and its answer; `link`: the speed of the connection
 
 pub mod capacity;
 pub mod certificates;
@@ -14,7 +14,7 @@ pub mod devices;
 pub mod disk;
 mod finding;
 pub mod gradient;
-pub mod link;
+mod link;
 pub mod machine;
 pub mod ports;
 

@@ -37,8 +37,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The time after which a new connection is opened, since one without a session is closed soon.
 const CONNECTION_LIFE: Duration = STRANGER_TIMEOUT.checked_div(4).expect("not by zero");
 
-/// A connection for measurements.
-pub struct Link<'a> {
+pub(crate) struct Link<'a> {
     endpoint: &'a Endpoint,
     connection: Connection,
     opened: Instant,
@@ -67,13 +66,12 @@ impl fmt::Display for Rate {
 }
 
 impl<'a> Link<'a> {
-    /// Creates a link that begins with this connection.
-    pub fn new(endpoint: &'a Endpoint, connection: Connection) -> Self {
+    pub(crate) fn new(endpoint: &'a Endpoint, connection: Connection) -> Self {
         Self { endpoint, connection, opened: Instant::now() }
     }
 
     /// Makes one probe, once it is this machine's turn.
-    pub async fn probe(&mut self, up_bytes: u64, down_bytes: u64) -> Result<ProbeResult, CallStatus> {
+    pub(crate) async fn probe(&mut self, up_bytes: u64, down_bytes: u64) -> Result<ProbeResult, CallStatus> {
         let mut tries = 1;
         loop {
             if self.opened.elapsed() > CONNECTION_LIFE {
@@ -97,7 +95,7 @@ impl<'a> Link<'a> {
     }
 
     /// Measures latency and bandwidth. Returns findings for what could not be measured.
-    pub async fn measure(mut self) -> (Option<Speed>, Vec<Finding>) {
+    pub(crate) async fn measure(mut self) -> (Option<Speed>, Vec<Finding>) {
         let trip_s = match self.trip_s().await {
             Ok(trip_s) => trip_s,
             Err(status) => return (None, vec![failed(LATENCY, &status)]),

@@ -1,5 +1,7 @@
 //! The files that describe this machine. They are read below a root folder, so that tests can replace them.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,36 +17,29 @@ const LIBRARIES: [&str; 7] = [
     "usr/lib/wsl/lib",
 ];
 
-/// A function that looks up an environment variable.
-type Environment = Box<dyn Fn(&str) -> Option<String>>;
-
 /// Describes a machine by its files and this process's environment.
 pub struct MachineReport {
     root: PathBuf,
-    variable: Environment,
+    variables: BTreeMap<String, String>,
 }
 
 impl MachineReport {
     /// Describes the machine that this process runs on.
     pub fn this() -> Self {
-        Self::at("/", |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-    }
-
-    fn at(root: impl Into<PathBuf>, variable: impl Fn(&str) -> Option<String> + 'static) -> Self {
-        Self { root: root.into(), variable: Box::new(variable) }
+        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        Self { root: "/".into(), variables: std::env::vars_os().filter_map(text).collect() }
     }
 
     /// Returns an environment variable, if it is set and not empty.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        (self.variable)(name)
+        self.variables.get(name).filter(|value| !value.is_empty()).cloned()
     }
 
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.inside(path).exists()
     }
 
-    /// Returns `true` if the process runs in a container.
-    pub fn is_container(&self) -> bool {
+    pub(crate) fn is_container(&self) -> bool {
         ["/.dockerenv", "/run/.containerenv"].iter().any(|file| self.exists(file))
             || self.variable("KUBERNETES_SERVICE_HOST").is_some()
     }
@@ -81,39 +76,35 @@ impl MachineReport {
     }
 }
 
-/// A machine whose files are created by a test.
 #[cfg(test)]
-pub(crate) struct MadeUp {
-    folder: tempfile::TempDir,
-}
-
-#[cfg(test)]
-impl MadeUp {
-    pub(crate) fn new(files: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        for file in files {
-            let path = folder.path().join(file.trim_start_matches('/'));
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, "").unwrap();
-        }
-        Self { folder }
-    }
-
-    pub(crate) fn machine(&self, variables: &[(&str, &str)]) -> MachineReport {
-        let variables: Vec<(String, String)> =
-            variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let of = move |wanted: &str| variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
-        MachineReport::at(self.folder.path(), of)
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A machine whose files are created by a test.
+    pub(crate) struct MadeUp {
+        folder: tempfile::TempDir,
+    }
+
+    impl MadeUp {
+        pub(crate) fn new(files: &[&str]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            for file in files {
+                let path = folder.path().join(file.trim_start_matches('/'));
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "").unwrap();
+            }
+            Self { folder }
+        }
+
+        pub(crate) fn machine(&self, variables: &[(&str, &str)]) -> MachineReport {
+            let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+            MachineReport { root: self.folder.path().into(), variables }
+        }
+
+        pub(crate) fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+    }
 
     #[test]
     fn libraries_are_found_in_the_cache_or_in_folders() {
