@@ -38,7 +38,6 @@ struct Examination {
     findings: Vec<Finding>,
 }
 
-/// A device of this build on this machine.
 #[derive(Serialize)]
 struct Device {
     device: String,
@@ -118,7 +117,6 @@ impl<'a> Subject<'a> {
         Ok(Self { args, settings, device: opened.ok(), model, findings })
     }
 
-    /// Checks a gradient, if both the device and the model are available.
     fn gradient(&mut self) -> Option<Gradient> {
         let (Some(device), Some(model)) = (&self.device, &self.model) else { return None };
         let Settings { data, seed, task_batch, .. } = &self.settings;
@@ -162,7 +160,6 @@ impl<'a> Subject<'a> {
         self.into_examination(gradient)
     }
 
-    /// Checks everything that a coordinator, or a cluster on this machine, needs.
     fn examine_cluster(mut self) -> Result<Examination, Failure> {
         let gradient = self.gradient();
         let needs = self.needs(None, gradient.as_ref());
@@ -238,7 +235,6 @@ fn bytes_to_fetch(data: &DataSpec, cache: &Path) -> u64 {
     }
 }
 
-/// Renders each finding with its fix on the next line, and then the number of findings of each kind.
 fn render(findings: &[Finding]) -> String {
     let lines = findings.iter().flat_map(|Finding { check, status, found, fix }| {
         let line = format!("{status:<8} {check:<12} {}\n", escaped(found));

@@ -22,20 +22,25 @@ impl RunLocation {
             let wrong = |cause: &dyn std::fmt::Display| Failure::usage(format!("{}: {cause}", file.display()));
             let token = std::fs::read_to_string(file).map_err(|cause| wrong(&cause))?;
             let client: Client = token.trim().parse().map_err(|cause: ClientError| wrong(&cause))?;
-            return match run {
-                Some(url) => Ok(Self::Server(client.at(url.parse()?))),
-                None => Ok(Self::Server(client)),
-            };
+            return Ok(Self::Server(match run {
+                Some(url) => client.at(url.parse()?),
+                None => client,
+            }));
         }
         match run.as_deref() {
             Some(url) if url.contains("://") || url.starts_with("ata1-") => Ok(Self::Server(url.parse()?)),
             Some(run) => Ok(Self::Folder(folder(run)?)),
-            None => match runs().into_iter().find(|run| run.join(JOURNAL_FILE).exists()) {
+            None => match newest() {
                 Some(newest) => Ok(Self::Folder(newest)),
                 None => Ok(Self::Server(own_coordinator().await?)),
             },
         }
     }
+}
+
+/// Returns the newest run in `runs/`.
+pub(super) fn newest() -> Option<PathBuf> {
+    runs().into_iter().find(|run| run.join(JOURNAL_FILE).exists())
 }
 
 /// Returns the coordinator on this machine that has the default address, if it runs.

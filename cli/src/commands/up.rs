@@ -27,7 +27,6 @@ use crate::say::is_json;
 use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, flags, rounds};
 use crate::signals;
 
-/// The time that workers have to exit after the run.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest delay between an event and the watched state. It is usually milliseconds, but longer on a very busy machine.
 const STATE_LAG: Duration = Duration::from_secs(5);
@@ -178,9 +177,7 @@ impl Children {
             let begun = state.borrow().span_s.is_some();
             match ended {
                 Ok((_, Ok(status))) if status.success() => continue,
-                Ok((number, Ok(status))) if !begun => {
-                    note!("worker {number} ended ({status}) before the run began");
-                }
+                Ok((number, Ok(status))) if !begun => note!("worker {number} ended ({status}) before the run began"),
                 Ok((number, Ok(status))) => note!("worker {number} ended ({status}); its tasks go to the others"),
                 Ok((number, Err(error))) => note!("worker {number}: {error}"),
                 Err(error) => note!("{error}"),

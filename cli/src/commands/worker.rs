@@ -90,7 +90,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
     };
     let task_times = args.task_time.as_deref().map(|law| task_times(law, args)).transpose()?.flatten();
     let data = args.data.as_deref().map(own_data).transpose()?.flatten();
-    let config = |(choice, number): (DeviceChoice, Option<WorkerId>)| {
+    let config = |(choice, index): (DeviceChoice, u16)| {
         let device = choice.open()?.with_precision(args.precision)?.with_micro_batch(args.micro_batch);
         let fuse = args.fuse.applies_to(&device);
         if fuse && device.is_cpu() {
@@ -104,13 +104,13 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             relocate: joining::relocate(&args.joining),
             name_is_fixed: args.name.is_some(),
             name: if args.devices.is_some() { name_of_device(&name, choice)? } else { name.clone() },
-            number,
+            number: args.number.and_then(|first| WorkerId::new(first + u32::from(index))),
             device,
             fuse,
             models,
             data: data.clone(),
             folder_options: args.folder.options(),
-            peers: None,
+            peers: peers(args, endpoint, index)?,
             cache: default_cache_dir(),
             cache_bytes: args.cache_gb.saturating_mul(1_000_000_000),
             retry_for: args.retry_for.map(Duration::from_secs),
@@ -119,10 +119,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,
         })
     };
-    let numbers = (0..).map(|index| WorkerId::new(args.number? + index));
-    let configs: Result<Vec<WorkerConfig>, Failure> = devices.into_iter().zip(numbers).map(config).collect();
-    let with_peers = |(config, index)| Ok(WorkerConfig { peers: peers(args, endpoint, index)?, ..config });
-    configs?.into_iter().zip(0..).map(with_peers).collect()
+    devices.into_iter().zip(0..).map(config).collect()
 }
 
 /// Returns the address at which other workers reach the worker on one of the devices.

@@ -1,11 +1,10 @@
 //! The command `ata workers`: what the operator of a run decides about its workers.
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ata_observe::{Snapshot, SnapshotPhase, read_state};
-use ata_record::{Exclusion, FORGIVE_PREFIX, JOURNAL_FILE, RUN_LOCK, RunState, is_abandoned, sync_folder};
+use ata_record::{Exclusion, FORGIVE_PREFIX, RUN_LOCK, RunState, is_abandoned, sync_folder};
 use serde::Serialize;
 
 use super::location;
@@ -13,7 +12,6 @@ use super::status::excluded;
 use crate::args::{ForgiveArgs, WorkersCommand};
 use crate::failure::{Failure, require};
 use crate::output::print;
-use crate::run::resume::runs;
 
 /// The time within which a coordinator that runs carries out a request. It looks for requests once a second.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,7 +23,9 @@ pub(crate) async fn run(command: &WorkersCommand) -> Result<(), Failure> {
     let WorkersCommand::Forgive(args) = command;
     let folder = match &args.run {
         Some(run) => location::folder(run)?,
-        None => newest()?,
+        None => location::newest().ok_or_else(|| {
+            Failure::usage("no run in runs/: expected a run's folder, id or --name after the worker's name")
+        })?,
     };
     let state = read_state(&folder, location::prices(&folder))?;
     check(args, &state)?;
@@ -38,7 +38,13 @@ pub(crate) async fn run(command: &WorkersCommand) -> Result<(), Failure> {
     let is_running = folder.join(RUN_LOCK).exists() && !is_abandoned(&folder, RUN_LOCK);
     let deadline = Instant::now() + TIMEOUT;
     while is_running && request.exists() {
-        require_answer(Instant::now() < deadline, &state.run_id)?;
+        if Instant::now() >= deadline {
+            return Err(Failure::unreachable(format!(
+                "the coordinator of run {} has not answered in {} s; it carries out the request as soon as it can",
+                state.run_id,
+                TIMEOUT.as_secs()
+            )));
+        }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let forgiven =
@@ -46,14 +52,12 @@ pub(crate) async fn run(command: &WorkersCommand) -> Result<(), Failure> {
     print(args.json, &forgiven, || forgiven.text())
 }
 
-/// The result of the command.
 #[derive(Serialize)]
 struct Forgiven {
     run_id: String,
     name: String,
     /// Whether it takes effect only when the run is resumed.
     is_pending: bool,
-    /// What the name was excluded from.
     lifted: Vec<Exclusion>,
 }
 
@@ -65,34 +69,17 @@ impl Forgiven {
     }
 }
 
-/// Returns the newest run in `runs/`.
-fn newest() -> Result<PathBuf, Failure> {
-    let newest = runs().into_iter().find(|run| run.join(JOURNAL_FILE).exists());
-    newest
-        .ok_or_else(|| Failure::usage("no run in runs/: expected a run's folder, id or --name after the worker's name"))
-}
-
 /// Refuses a name that the run does not know, and a run that is finished.
 fn check(args: &ForgiveArgs, state: &RunState) -> Result<(), Failure> {
     let run = &state.run_id;
     let is_finished = SnapshotPhase::from(state.phase) == SnapshotPhase::Finished;
     require(!is_finished, || format!("run {run} is finished: nothing can be lifted"))?;
-    let excluded = state.exclusions.iter().map(|exclusion| &exclusion.name);
-    let mut names: Vec<&String> = state.workers.values().map(|worker| &worker.name).chain(excluded).collect();
-    require(names.contains(&&args.name), || {
+    let excluded = state.exclusions.iter().map(|exclusion| exclusion.name.as_str());
+    let mut names: Vec<&str> = state.workers.values().map(|worker| worker.name.as_str()).chain(excluded).collect();
+    require(names.contains(&args.name.as_str()), || {
         names.sort_unstable();
         names.dedup();
-        let listed: Vec<&str> = names.iter().take(NAMES_LISTED).map(|name| name.as_str()).collect();
-        format!("run {run} has no worker '{}': expected one of {}", args.name, listed.join(", "))
+        names.truncate(NAMES_LISTED);
+        format!("run {run} has no worker '{}': expected one of {}", args.name, names.join(", "))
     })
-}
-
-fn require_answer(is_in_time: bool, run: &str) -> Result<(), Failure> {
-    if is_in_time {
-        return Ok(());
-    }
-    Err(Failure::unreachable(format!(
-        "the coordinator of run {run} has not answered in {} s; it carries out the request as soon as it can",
-        TIMEOUT.as_secs()
-    )))
 }

@@ -15,7 +15,13 @@ pub(crate) fn run(args: &PackArgs) -> Result<(), Failure> {
     if !folder.is_dir() {
         return Err(Failure::data(format!("{}: no such folder; expected one with images", folder.display())));
     }
-    let unpacked = Unpacked::find(folder, validation)?.ok_or_else(|| nothing_in(folder))?;
+    let unpacked = Unpacked::find(folder, validation)?.ok_or_else(|| {
+        Failure::data(format!(
+            "{}: no images found; expected train/CLASS/*.png and test/CLASS/*.png (.jpg, .webp), archives *train*.tar and *test*.tar, or \
+             CIFAR-10's data_batch_1.bin",
+            folder.display()
+        ))
+    })?;
     let mut counting = Counting::new("images packed");
     let shard_bytes = shard_mb.map(|megabytes| megabytes * 1_000_000);
     let packing = Packing { size: *size, skip_bad, shard_bytes };
@@ -43,12 +49,4 @@ fn describe_shards(path: &Path) -> Result<String, Failure> {
     let (index, digest) = (ShardIndex::read(path)?, hex(&sha256_of_file(path)?));
     let (shards, images) = (index.shards().len(), index.images_of_shard());
     Ok(format!("{}: {shards} shards of {images} images, sha256 {digest}", path.display()))
-}
-
-fn nothing_in(folder: &Path) -> Failure {
-    Failure::data(format!(
-        "{}: no images found; expected train/CLASS/*.png and test/CLASS/*.png (.jpg, .webp), archives *train*.tar and *test*.tar, or \
-         CIFAR-10's data_batch_1.bin",
-        folder.display()
-    ))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::Extensions;
 use crate::args::PlanArgs;
-use crate::failure::{Failure, require};
+use crate::failure::Failure;
 use crate::output::{Counter, print};
 use crate::settings::{LocalStepCount, Settings, parse_time_unit};
 use measured::PlanMeasurements;
@@ -32,7 +32,6 @@ struct Answer {
     plan: Plan,
     links: Option<LinksSpec>,
     task_batch: Option<u32>,
-    /// The flag.
     #[serde(skip)]
     local_steps: Option<LocalStepCount>,
 }
@@ -59,21 +58,14 @@ fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failur
 fn links(args: &PlanArgs, measured: &PlanMeasurements) -> Result<Option<LinksSpec>, Failure> {
     let Some(link) = &args.links.link else {
         let flag = args.links.first_given();
-        let message = || {
-            format!(
-                "{}: it matters only with the rate of a link: add --link, as in --link 1Gbit",
-                flag.unwrap_or_default()
-            )
-        };
-        require(flag.is_none(), message)?;
-        return Ok(None);
+        return flag.map_or(Ok(None), |flag| {
+            let why = "it matters only with the rate of a link: add --link, as in --link 1Gbit";
+            Err(Failure::usage(format!("{flag}: {why}")))
+        });
     };
     let measured = measured.model_bytes.map(|bytes| format!("{}MB", bytes as f64 / 1e6));
-    let model_bytes = args.links.model_bytes.clone().or(measured).ok_or_else(|| {
-        Failure::usage(
-            "--link: how long vectors travel depends on the model: add --model-bytes, as in --model-bytes 100MB",
-        )
-    })?;
+    let missing = "--link: how long vectors travel depends on the model: add --model-bytes, as in --model-bytes 100MB";
+    let model_bytes = args.links.model_bytes.clone().or(measured).ok_or_else(|| Failure::usage(missing))?;
     let links = LinksSpec { wire: WireFormat::Compact, ..LinksSpec::new(link.clone(), model_bytes) };
     args.links.apply(links).map(Some)
 }

@@ -54,7 +54,6 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<(), Fai
     print(args.json, &results, || text(&experiment, &results, learning.as_ref()))
 }
 
-/// Returns what regret is, if there is any among the results.
 fn regret_in_words(results: &[RunResult]) -> &'static str {
     const REGRET: &str =
         "\nregret: the expected time of an iteration beyond that of the best allocation for the true means of tasks\n";
@@ -95,7 +94,6 @@ fn command_line() -> String {
     shell::command(std::env::args().skip(1).map(Cow::Owned))
 }
 
-/// Returns the experiment of the file, with the flags applied.
 fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
     let mut experiment = args.experiment.as_deref().map_or_else(|| Ok(Experiment::default()), Experiment::open)?;
     if !args.laws.is_empty() {
@@ -136,9 +134,8 @@ fn links(args: &SimulateArgs, file: Option<LinksSpec>) -> Result<Option<LinksSpe
         (Some(links), ..) => links,
         (None, Some(link), Some(model_bytes)) => LinksSpec::new(link.clone(), model_bytes.clone()),
         _ => {
-            return Err(Failure::usage(format!(
-                "{flag}: links need a rate and a size: give both --link and --model-bytes"
-            )));
+            let missing = "links need a rate and a size: give both --link and --model-bytes";
+            return Err(Failure::usage(format!("{flag}: {missing}")));
         }
     };
     let links = args.links.apply(links)?;

@@ -7,7 +7,7 @@ use ata_figures::Report;
 
 use crate::Extensions;
 use crate::args::SimulateArgs;
-use crate::failure::{Failure, require};
+use crate::failure::Failure;
 use crate::output::{Counter, note, print, render_table, write_file};
 use crate::settings::policy_list;
 
@@ -20,7 +20,7 @@ pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<
 
 fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
     let link_flag = args.links.first_given();
-    for (flag, is_given) in [
+    let given = [
         (link_flag.unwrap_or("--link"), link_flag.is_some()),
         ("--task-time", !args.laws.is_empty()),
         ("--workers", !args.workers.is_empty()),
@@ -29,12 +29,10 @@ fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
         ("--overcommit", !args.overcommit.is_empty()),
         ("--verify", args.verify.is_some()),
         ("--problem", args.problem.is_some()),
-    ] {
-        require(!is_given, || {
-            format!(
-                "{flag}: the cases of a suite have their own; it takes --policy, --seed, --seeds, --iterations and --data"
-            )
-        })?;
+    ];
+    if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+        let why = "the cases of a suite have their own; it takes --policy, --seed, --seeds, --iterations and --data";
+        return Err(Failure::usage(format!("{flag}: {why}")));
     }
     if !args.policies.is_empty() {
         let policies = policy_list::parse(&args.policies, &["adaptive-k-sync"])?;

@@ -24,7 +24,6 @@ use crate::failure::{Failure, require};
 const INTERVAL: Duration = Duration::from_millis(500);
 const CHART_LINES: u16 = 12;
 const CHART_FROM_WIDTH: u16 = 100;
-/// The width of each of the [`COLUMNS`].
 const WIDTHS: [u16; 12] = [18, 16, 10, 10, 16, 9, 6, 9, 12, 5, 9, 11];
 /// The [`COLUMNS`] in the order of importance. As many are shown as fit.
 const IMPORTANCE: [usize; 12] = [0, 3, 4, 2, 6, 8, 5, 9, 10, 11, 7, 1];
