@@ -47,7 +47,6 @@ impl Access {
     }
 }
 
-/// Returns the secrets in a request's headers.
 fn presented(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());

@@ -102,7 +102,6 @@ mod tests {
     use super::*;
     use crate::tests::{join, run, step, task};
 
-    /// Waits until a condition holds.
     fn until(state: &watch::Receiver<RunState>, what: &str, holds: impl Fn(&RunState) -> bool) {
         let began = Instant::now();
         while !holds(&state.borrow()) {
@@ -111,7 +110,6 @@ mod tests {
         }
     }
 
-    /// Writes the journal of a run's first steps.
     fn write(folder: &Path, steps: &[RunEvent]) {
         let writer =
             Writer::open(folder, PastEvents::default(), Listeners::default(), |error| panic!("{error}")).unwrap();

@@ -23,7 +23,6 @@ pub use reference::MetricDescription;
 
 type Seconds = Counter<f64, AtomicU64>;
 
-/// The name and the value of a label.
 type Label = [(&'static str, String); 1];
 
 /// Counts a run's events; clones share the counts.

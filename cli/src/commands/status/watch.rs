@@ -256,6 +256,12 @@ mod tests {
         });
     }
 
+    fn workers(count: usize) -> Snapshot {
+        let mut state = RunState::default();
+        (0..count).for_each(|slot| join(&mut state, slot, &format!("worker-{}", slot + 1)));
+        Snapshot::of(&state, &[])
+    }
+
     fn drawn(screen: &mut Screen, snapshot: &Snapshot, width: u16, height: u16) -> TestBackend {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| screen.draw(frame, snapshot)).unwrap();
@@ -264,11 +270,7 @@ mod tests {
 
     #[test]
     fn a_run_fits_on_a_screen() {
-        let mut state = RunState::default();
-        for slot in 0..40 {
-            join(&mut state, slot, &format!("worker-{}", slot + 1));
-        }
-        let snapshot = Snapshot::of(&state, &[]);
+        let snapshot = workers(40);
         let mut screen = Screen::default();
         for (width, height) in [(120, 40), (80, 24), (20, 5)] {
             let text = drawn(&mut screen, &snapshot, width, height).to_string();
@@ -282,9 +284,7 @@ mod tests {
     /// At any width, the line of changing values and the columns of the table are complete.
     #[test]
     fn narrow_screens_have_what_matters() {
-        let mut state = RunState::default();
-        join(&mut state, 0, "worker-1");
-        let mut snapshot = Snapshot::of(&state, &[]);
+        let mut snapshot = workers(1);
         (snapshot.phase, snapshot.run.iterations) = (SnapshotPhase::Training, 200);
         let totals = &mut snapshot.totals;
         (totals.progress, totals.runtime_s) = (150, 3.0);
@@ -304,11 +304,7 @@ mod tests {
     /// On 80 × 24 characters, at least eight workers are visible, and of many the ones with tasks or trouble; the title counts all.
     #[test]
     fn a_small_screen_has_the_workers_that_matter() {
-        let mut state = RunState::default();
-        for slot in 0..60 {
-            join(&mut state, slot, &format!("worker-{}", slot + 1));
-        }
-        let mut snapshot = Snapshot::of(&state, &[]);
+        let mut snapshot = workers(60);
         for (at, state) in [(3, WorkerActivity::Away), (40, WorkerActivity::Resting)] {
             snapshot.workers[at].state = state;
         }

@@ -153,7 +153,6 @@ impl Outlook {
         outlook
     }
 
-    /// Returns the time at which all workers have finished.
     fn end_s(&self) -> f64 {
         self.last.first().map_or(0.0, |last| last.finish_s)
     }

@@ -61,27 +61,14 @@ fn the_policys_own_forecast_is_used() {
     }
 }
 
+/// If only it is asked for, it is explained alone.
 #[test]
-fn one_worker_is_explained_alone() {
-    let explanation = explain(&state(&[3, 1, 0], &[]), Some(&BTreeSet::from([testing::worker(2)])));
-    assert_eq!(explanation.workers.iter().map(|of| of.share.number.number()).collect::<Vec<_>>(), [2]);
-}
-
-#[test]
-fn a_worker_without_times_has_no_figures() {
+fn a_worker_without_times_has_no_figures_and_a_race_needs_no_reasons() {
     let mut run = state(&[3, 1, 0], &[]);
     run.apply(&testing::join(4));
-    let explanation = explain(&run, None);
-    let of = &explanation.workers[3];
-    assert_eq!(
-        (of.share.mean_s, of.finish_s, of.one_more_s, of.share.why.as_str()),
-        (None, None, None, "No task: it was never timed.")
-    );
-}
-
-#[test]
-fn a_race_needs_no_reasons() {
-    let mut run = state(&[3, 1, 0], &[]);
+    let [of] = &explain(&run, Some(&BTreeSet::from([testing::worker(4)]))).workers[..] else { panic!("one") };
+    assert_eq!((of.share.number, of.share.why.as_str()), (testing::worker(4), "No task: it was never timed."));
+    assert_eq!((of.share.mean_s, of.finish_s, of.one_more_s), (None, None, None));
     run.apply(&testing::allocation(8, &[], &[0.0; 3], "racing"));
     let explanation = explain(&run, None);
     assert_eq!(explanation.expected_s, None);

@@ -31,7 +31,6 @@ fn task(iteration: u64) -> RunEvent {
     testing::task(iteration, 1, Some(0.5), TaskOutcome::Applied)
 }
 
-/// A server with a run.
 struct Served {
     address: String,
     state: watch::Sender<RunState>,

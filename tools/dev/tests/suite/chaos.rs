@@ -4,7 +4,6 @@
 use crate::support::{Sandbox, TINY, until};
 use serde_json::Value;
 
-/// The settings of a small cluster.
 const SMALL: [&str; 6] = ["--workers", "2", "--model", TINY[1], "--heartbeat-timeout-ms", "1000"];
 
 /// Runs `ata-dev chaos` with this many faults, and returns its verdict. Recovery times are not asserted: the machine may be busy.
@@ -61,7 +60,6 @@ fn processes(sandbox: &Sandbox) -> usize {
     environments.filter(|environment| environment.split(|byte| *byte == 0).any(|one| one == cache.as_bytes())).count()
 }
 
-/// Commands that are asked to stop leave no process behind.
 #[test]
 fn no_process_is_left() {
     let up = ["up", "--out", "up", "--workers", "2", "--task-time", "const(5)", "--iterations", "1000000"];

@@ -40,7 +40,6 @@ pub(crate) async fn run(arguments: &[String]) {
     }
 }
 
-/// Starts a run that does not end by itself.
 async fn three_honest_workers() -> Cluster {
     let settings = Settings {
         policy: "ata-auto",

@@ -70,7 +70,6 @@ async fn sample(address: SocketAddr) -> (u64, u64) {
     }
 }
 
-/// Opens all connections, and waits until they are closed.
 async fn hostile(address: SocketAddr) {
     let began = Instant::now();
     let mut closing = JoinSet::new();
@@ -99,7 +98,6 @@ async fn hostile(address: SocketAddr) {
     assert!(closing.is_empty(), "{} are still open", closing.len());
 }
 
-/// Sends `first` and nothing else, and waits until the connection is closed.
 async fn closed(address: SocketAddr, first: &'static [u8]) -> &'static str {
     let mut stream = TcpStream::connect(address).await.expect("it connects");
     stream.write_all(first).await.unwrap_or(());

@@ -19,7 +19,6 @@ use tokio::sync::{Semaphore, mpsc};
 const EMPLOYED: usize = 16;
 const TASK_TIME: Duration = Duration::from_millis(5);
 const NEWCOMERS: usize = 1000;
-/// The number of workers that connect at the same time.
 const CONNECTING: usize = 64;
 const MEASURED: Duration = Duration::from_secs(20);
 

@@ -41,7 +41,6 @@ fn read(reader: &Reader, round: u64, count: u64) -> Fed {
     all
 }
 
-/// Sends calls to a coordinator, which then finishes its run.
 async fn send(calls: u64) {
     let mut cluster = Cluster::start(&Settings::default()).await;
     let session = Peer::connect(cluster.address).await.hello("mutant", 1).await.expect("it is welcome");

@@ -31,7 +31,6 @@ async fn check(settings: &Settings, ended: &Ended) {
     assert!(error < 1e-5 * norm, "relative error {}", error / norm);
 }
 
-/// Returns the recorded seconds of each task of a worker's leases.
 fn leases(ended: &Ended, name: &str) -> BTreeMap<LeaseId, Vec<f64>> {
     let number = number(ended, name);
     let mut leases: BTreeMap<LeaseId, Vec<f64>> = BTreeMap::new();

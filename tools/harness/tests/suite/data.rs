@@ -40,7 +40,6 @@ impl Rig {
         Self { _folder: folder, path, sha256, settings, copy }
     }
 
-    /// Returns the same settings with the copy.
     fn original(&self) -> Settings {
         Settings { data: Some(self.copy.clone()), ..self.settings.clone() }
     }

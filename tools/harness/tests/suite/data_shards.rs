@@ -60,7 +60,6 @@ impl Rig {
         self.folder.path().join("packed/train.shards")
     }
 
-    /// Returns the digests of the shards.
     fn digests(&self) -> BTreeSet<String> {
         ShardIndex::read(&self.index()).unwrap().shards().map(|shard| hex(&shard.sha256)).collect()
     }

@@ -25,7 +25,6 @@ async fn fail(model: &'static str, models: ModelResolver, iterations: u64, worke
     ended
 }
 
-/// The only worker fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_worker_can_compute() {
     let ended = fail("toy:8", poisoned_toy, 0, WorkerEnd::RunFailed).await.report.ended;

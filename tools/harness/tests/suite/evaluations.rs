@@ -45,7 +45,6 @@ async fn the_figures_do_not_depend_on_who_evaluates() {
     }
 }
 
-/// A coordinator that cannot run the model still trains the same parameters.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_coordinator_needs_the_names_and_values_of_the_parameters_alone() {
     /// Resolves the description of the toy model, as `ata init` writes it.
@@ -60,7 +59,6 @@ async fn a_coordinator_needs_the_names_and_values_of_the_parameters_alone() {
     assert_eq!(evaluations(&without), evaluations(&run(&Settings::default(), 1).await));
 }
 
-/// Resolves the toy model on a worker whose evaluation never ends.
 fn stuck(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     toy(&format!("{specification}/stuck"))
 }

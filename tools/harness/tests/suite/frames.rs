@@ -5,10 +5,8 @@ use ata_mutator::{Fed, Mutator, feed};
 use ata_net::{Credentials, JoinToken};
 use ata_wire::SessionToken;
 
-/// The number of frames of each kind.
 const COUNT: u64 = 150_000;
 
-/// The number of calls to a live coordinator.
 const CALLS: u64 = 5000;
 
 #[test]

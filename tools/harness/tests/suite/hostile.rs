@@ -28,7 +28,6 @@ use crate::{count, farewell, number, rests, undisturbed};
 
 const SIZE: usize = 64;
 
-/// The values that a scripted peer sends.
 const SUMS: [i32; SIZE] = [7; SIZE];
 
 /// Returns settings with one task per iteration, so that the peer holds the lease that the step waits for.
@@ -45,27 +44,16 @@ fn boastful(header: GradientHeader) -> GradientHeader {
     GradientHeader { maxima: vec![3e38], ..header }.in_units(&[100], &[])
 }
 
-/// The kinds of misbehavior of a worker.
 enum Deed {
-    /// Reports its lease with something wrong.
     Report(fn(&mut ComputedLease)),
-    /// Sends a vector with something wrong.
     Submit(fn(&mut GradientHeader, &mut Vec<i32>)),
-    /// Sends a vector that does not match its checksums.
     Damage,
-    /// Stops sending.
     CutOff,
-    /// Reports that it cannot compute its lease.
     FailLease,
-    /// Reports that it cannot compute the tasks of a vector again.
     FailVector,
-    /// Reports a lease that failed before.
     Late,
-    /// Sends a vector that was requested from another worker.
     Steal,
-    /// Sends a correct vector twice.
     Repeat,
-    /// Sends a correct vector, and one more chunk.
     TooLong,
 }
 
@@ -253,7 +241,6 @@ async fn misbehave_with_vector(
     1
 }
 
-/// Sends a header, then severs the connection.
 async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
     let proxy = FaultProxy::to(coordinator).await;
     let peer = Peer::connect(proxy.address).await;
@@ -296,7 +283,6 @@ async fn begin(
     (sender, async { soon("an answer", answer).await.unwrap() })
 }
 
-/// The vector of a lease, its units, and the sum of its losses.
 struct Honest {
     units: Units,
     sum: GradientSum,

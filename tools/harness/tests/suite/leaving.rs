@@ -38,7 +38,6 @@ async fn a_worker_that_leaves_delivers_what_it_has_begun() {
     }
 }
 
-/// A worker that has no task to finish, or is not ready to compute, leaves at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_without_work_leaves_at_once() {
     let settings = Settings { min_workers: 2, ..Settings::default() };

@@ -49,7 +49,6 @@ struct Repetition {
     /// The parameters of the round before, and its workers.
     before: (Arc<Vec<f32>>, BTreeSet<WorkerId>),
     settings: Settings,
-    /// The number of tasks before the round.
     position: u64,
 }
 
@@ -103,7 +102,6 @@ impl Repetition {
         own.step(began, self.learner.gradient(iteration, index).unwrap().gradient).unwrap();
     }
 
-    /// Takes a worker's steps of a round, and returns how many.
     fn steps_of(&mut self, worker: WorkerId, own: &mut LocalParameters, leases: &[&Steps]) -> u64 {
         let base = self.base();
         let mut is_ahead = leases[0].ahead;

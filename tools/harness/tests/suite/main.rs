@@ -61,7 +61,6 @@ fn each<T>(ended: &Ended, of: impl FnMut(&RunEvent) -> Option<T>) -> Vec<T> {
     ended.events.iter().filter_map(of).collect()
 }
 
-/// Returns how many tasks entered a step.
 fn applied(ended: &Ended) -> u64 {
     count(ended, |event| matches!(event, RunEvent::Task { outcome: TaskOutcome::Applied, .. }))
 }
@@ -80,7 +79,6 @@ fn losses(ended: &Ended) -> Vec<String> {
     ended.events.iter().filter(is_loss).map(|event| format!("{event:?}")).collect()
 }
 
-/// Returns the number of the worker with this name.
 fn number(ended: &Ended, name: &str) -> WorkerId {
     *ended.report.state.workers.iter().find(|(_, worker)| worker.name == name).expect("it took part").0
 }
@@ -90,7 +88,6 @@ fn rests(ended: &Ended) -> Vec<WorkerId> {
     each(ended, |event| if let RunEvent::Rest { worker, .. } = event { Some(*worker) } else { None })
 }
 
-/// Waits for a farewell.
 async fn farewell(session: &mut Session) -> (FarewellReason, String) {
     loop {
         match session.next().await {
@@ -101,7 +98,6 @@ async fn farewell(session: &mut Session) -> (FarewellReason, String) {
     }
 }
 
-/// Requests a file of the training data.
 async fn data(peer: &Peer, session: &Session, sha256: [u8; 32]) -> Result<Streaming<TransferPart>, Status> {
     let request = DataRequest { session: session.token().to_wire(), sha256: sha256.to_vec().into() };
     Ok(peer.connection.coordinator().data(request).await?.into_inner())

@@ -19,7 +19,6 @@ fn workers(count: usize) -> impl Iterator<Item = WorkerSettings> {
     ["one", "two", "three"].into_iter().take(count).map(WorkerSettings::new)
 }
 
-/// Returns the noise scale after each step.
 fn scales(ended: &Ended) -> Vec<Option<f64>> {
     each(ended, |event| if let RunEvent::Step { noise_scale, .. } = event { Some(*noise_scale) } else { None })
 }

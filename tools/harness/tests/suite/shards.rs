@@ -110,7 +110,6 @@ async fn a_worker_cannot_lead_others_elsewhere() {
     assert!(tokio::time::timeout(Duration::ZERO, elsewhere.accept()).await.is_err(), "somebody was led there");
 }
 
-/// Workers that listen on all addresses of both families are reached by either.
 #[tokio::test(flavor = "multi_thread")]
 async fn shards_work_over_ipv6() {
     for listen in [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()] {
@@ -141,7 +140,6 @@ async fn a_member_that_passes_on_garbage_is_struck() {
     }
 }
 
-/// With [`ExchangeChoice::Star`], workers that could exchange vectors in shards do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_star_is_the_choice_where_it_is_as_short() {
     let settings = settings(ExchangeChoice::Star, WireFormat::F32Exact);

@@ -24,7 +24,6 @@ fn byzantine() -> WorkerSettings {
     WorkerSettings { models: wrong_toy, ..WorkerSettings::new("byzantine") }
 }
 
-/// Returns the iterations and outcomes of a worker's tasks.
 fn outcomes(ended: &Ended, number: WorkerId) -> Vec<(Iteration, TaskOutcome)> {
     each(ended, |event| match event {
         RunEvent::Task { iteration, worker, outcome, busy_s: Some(_), .. } if *worker == number => {

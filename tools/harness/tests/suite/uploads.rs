@@ -30,7 +30,6 @@ struct Sender {
     session: Session,
 }
 
-/// A vector that is being sent.
 struct Upload {
     parts: mpsc::Sender<GradientPart>,
     rest: GradientPart,
@@ -65,7 +64,6 @@ impl Sender {
 }
 
 impl Upload {
-    /// Sends the rest, and returns the response.
     async fn complete(self) -> Receipt {
         self.parts.send(self.rest).await.unwrap();
         drop(self.parts);
