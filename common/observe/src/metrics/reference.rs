@@ -18,7 +18,7 @@ const FULL_RUN: &str = r#"
 "#;
 
 /// The description of a metric in the documentation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Default)]
 pub struct MetricDescription {
     /// The name in queries; for a histogram, without `_bucket`, `_sum` and `_count`.
     pub name: String,
@@ -50,12 +50,7 @@ fn parse(exposed: &str) -> Vec<MetricDescription> {
     for line in exposed.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, help) = help.split_once(' ').unwrap_or((help, ""));
-            all.push(MetricDescription {
-                name: name.into(),
-                kind: String::new(),
-                help: help.into(),
-                labels: Vec::new(),
-            });
+            all.push(MetricDescription { name: name.into(), help: help.into(), ..MetricDescription::default() });
         } else if let (Some(kind), Some(last)) = (line.strip_prefix("# TYPE "), all.last_mut()) {
             last.kind = kind.split_once(' ').map_or("", |(_, kind)| kind).into();
             last.name += match last.kind.as_str() {
@@ -71,30 +66,4 @@ fn parse(exposed: &str) -> Vec<MetricDescription> {
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_queries() {
-        let all = Metrics::reference();
-        let labels = |kind: &str, name: &str| {
-            let found = all.iter().find(|metric| metric.name == name && metric.kind == kind);
-            found.unwrap_or_else(|| panic!("{name}: {all:?}")).labels.join(" ")
-        };
-        assert_eq!(labels("counter", "ata_tasks_total"), "outcome");
-        assert_eq!(labels("histogram", "ata_task_duration_seconds"), "");
-        assert_eq!(labels("gauge", "ata_worker_up"), "worker name");
-        assert_eq!(labels("info", "ata_run_info"), "run_id policy");
-        assert!(all.iter().all(|metric| metric.name.starts_with("ata_") && !metric.help.is_empty()), "{all:?}");
-        // These are known only at times.
-        for name in ["ata_gradient_norm", "ata_test_accuracy", "ata_test_metric", "ata_link_own_seconds"] {
-            labels("gauge", name);
-        }
-        for name in ["ata_price_total", "ata_energy_joules_total"] {
-            labels("counter", name);
-        }
-    }
 }
