@@ -21,21 +21,14 @@ struct Version {
     units: Option<Units>,
 }
 
-struct StepGradient {
-    sum: Vec<f32>,
-    /// The largest magnitudes of the tasks' gradients, for the next units.
-    maxima: Vec<f32>,
-    loss: f64,
-    tasks: u64,
-}
-
 impl CnnDescent {
     pub(super) fn new(learner: Box<dyn Learner>, state: TrainingState, learning_rate: f64) -> Self {
         let versions = BTreeMap::from([(1, Version { parameters: state.parameters().to_vec(), units: None })]);
         Self { learner, state, learning_rate, versions }
     }
 
-    fn gradient(&mut self, step: &DescentStep) -> Result<StepGradient, String> {
+    /// Returns the sum of the gradients of a step's tasks, its units, and the sum of the losses.
+    fn gradient(&mut self, step: &DescentStep) -> Result<(GradientSum, Units, f64), String> {
         let TrainingConfig { sizes, budget, .. } = self.state.config().clone();
         let (mut loss, mut total) = (0.0, None);
         let mut sum = GradientSum::new(&sizes);
@@ -62,23 +55,23 @@ impl CnnDescent {
             total = Some(units);
         }
         // All tasks have the same units: only an asynchronous step has a task of an earlier iteration, and it has no other tasks.
-        let units = total.ok_or("a step without tasks")?;
-        Ok(StepGradient { sum: units.values(&sizes, &sum.values), maxima: sum.maxima, loss, tasks: sum.tasks })
+        Ok((sum, total.ok_or("a step without tasks")?, loss))
     }
 }
 
 impl Descent for CnnDescent {
     /// The objective is the mean loss of the step's tasks: evaluating a whole data set would take longer than the step.
     fn step(&mut self, step: &DescentStep) -> Result<StepResult, String> {
-        let StepGradient { sum, maxima, loss, tasks } = self.gradient(step)?;
+        let (sum, units, loss) = self.gradient(step)?;
+        let values = units.values(&self.state.config().sizes, &sum.values);
         // The product is always computed because runs of several policies share the step, and some of them need it.
         let rate = self.learning_rate * step.lr_factor;
-        let gradient_product = self.state.step_whole(sum, tasks, rate, true)?.0.gradient_product;
-        self.state.commit_step(&maxima);
+        let gradient_product = self.state.step_whole(values, sum.tasks, rate, true)?.0.gradient_product;
+        self.state.commit_step(&sum.maxima);
         let next = Version { parameters: self.state.parameters().to_vec(), units: self.state.units().cloned() };
         self.versions.insert(step.iteration + 1, next);
         self.versions = self.versions.split_off(&step.oldest_iteration);
-        let loss = loss / tasks as f64;
+        let loss = loss / sum.tasks as f64;
         Ok(StepResult {
             outcome: StepOutcome { loss: Some(loss), gradient_product, ..StepOutcome::default() },
             objective: loss,
