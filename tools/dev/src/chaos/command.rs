@@ -3,13 +3,11 @@
 use ata::{Exit, Extensions, Failure, LocalRun, live_line, note, print, render_table};
 use ata_figures::Table;
 use ata_types::seconds;
-use indicatif::ProgressBar;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::ChaosArgs;
 use super::cluster::Plan;
 use super::outcome::{KindSummary, Outcome, Verdict};
-use super::schedule::FaultKind;
 
 /// Default settings of a run under faults that differ from those of `ata up`. The run lasts until it is stopped.
 const DEFAULTS: &str = "
@@ -28,7 +26,6 @@ pub(crate) async fn command(args: ChaosArgs) -> Result<Exit, Failure> {
     }
     let flags = toml::Table::try_from(&args).map_err(Failure::usage)?;
     let run = LocalRun::resolve(DEFAULTS, args.config.as_deref(), &flags, Extensions::default())?;
-    let console = Console { line: live_line() };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::internal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::internal)?;
     let verdict = tokio::select! {
@@ -36,7 +33,7 @@ pub(crate) async fn command(args: ChaosArgs) -> Result<Exit, Failure> {
         // The processes are killed when the last branch is dropped.
         _ = interrupt.recv() => return Ok(Exit::INTERRUPTED),
         _ = terminate.recv() => return Ok(Exit::INTERRUPTED),
-        verdict = Box::pin(super::run(Plan::new(args, run)?, console)) => verdict?,
+        verdict = Box::pin(super::run(Plan::new(args, run)?, live_line())) => verdict?,
     };
     print(json, &verdict, || text(&verdict))?;
     if verdict.broken.is_empty() {
@@ -45,38 +42,12 @@ pub(crate) async fn command(args: ChaosArgs) -> Result<Exit, Failure> {
     Err(Failure::internal(format!("broken promises: {}", verdict.broken.join("; "))))
 }
 
-/// Shows the progress on standard error.
-pub(crate) struct Console {
-    /// A live line with the state of the run, on a terminal.
-    line: ProgressBar,
-}
-
-impl Console {
-    /// Announces the faults before the cluster starts.
-    pub(super) fn starts(plan: &Plan, kinds: &[FaultKind]) {
-        let names: Vec<String> = kinds.iter().map(|kind| kind.name()).collect();
-        let (workers, seed, names) = (plan.run.workers, plan.run.seed, names.join(", "));
-        note!("{workers} workers under faults of seed {seed}: {names}; logs in {}", plan.folder.display());
-    }
-
-    /// Shows that the disturbed run has taken the step of iteration `step` with `workers` workers present.
-    pub(super) fn progresses(&self, step: u64, workers: usize) {
-        self.line.set_message(format!("iteration {step}  {workers} workers"));
-    }
-
-    /// Shows that the run has recovered from a fault that was injected after `elapsed_s` seconds.
-    pub(super) fn recovered(&self, number: u64, elapsed_s: f64, outcome: &Outcome) {
-        let worker = outcome.worker.map_or_else(String::new, |worker| format!(" {worker}"));
-        let what = if outcome.worker.is_some() { "longer" } else { "to the first new step" };
-        let (name, iteration, took) = (outcome.kind.name(), outcome.iteration, seconds(outcome.recovery_s));
-        self.line.suspend(|| {
-            note!("{elapsed_s:6.1} s  fault {number}: {name}{worker} in iteration {iteration}: {took} {what}");
-        });
-    }
-
-    pub(super) fn faults_end(&self) {
-        self.line.finish_and_clear();
-    }
+/// Says that the run has recovered from a fault that was injected after `elapsed_s` seconds.
+pub(super) fn recovered(number: u64, elapsed_s: f64, outcome: &Outcome) {
+    let worker = outcome.worker.map_or_else(String::new, |worker| format!(" {worker}"));
+    let what = if outcome.worker.is_some() { "longer" } else { "to the first new step" };
+    let (name, iteration, took) = (outcome.kind.name(), outcome.iteration, seconds(outcome.recovery_s));
+    note!("{elapsed_s:6.1} s  fault {number}: {name}{worker} in iteration {iteration}: {took} {what}");
 }
 
 fn text(verdict: &Verdict) -> String {

@@ -6,10 +6,10 @@ use ata::Failure;
 use ata_fault_proxy::Condition;
 use ata_record::JOURNAL_FILE;
 use ata_types::WorkerId;
+use indicatif::ProgressBar;
 use rustix::process::Signal;
 
 use super::cluster::{Cluster, DEADLINE, POLL, duration, kill_start};
-use super::command::Console;
 use super::outcome::Outcome;
 use super::progress::RunProgress;
 use super::schedule::{Fault, FaultKind};
@@ -36,7 +36,8 @@ pub(crate) struct DisturbedRun {
     pub(crate) progress: RunProgress,
     /// The checkpoint interval of the current coordinator.
     pub(crate) cadence: String,
-    pub(crate) console: Console,
+    /// A live line with the state of the run, on a terminal.
+    pub(crate) line: ProgressBar,
 }
 
 impl DisturbedRun {
@@ -282,7 +283,8 @@ impl DisturbedRun {
         tokio::time::sleep(POLL).await;
         self.cluster.supervise(allowed)?;
         self.progress.read()?;
-        self.console.progresses(self.progress.step, self.progress.present.len());
+        let (step, workers) = (self.progress.step, self.progress.present.len());
+        self.line.set_message(format!("iteration {step}  {workers} workers"));
         Ok(())
     }
 }

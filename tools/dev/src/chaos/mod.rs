@@ -28,10 +28,11 @@ pub(crate) use command::command;
 use std::time::{Duration, Instant};
 
 use ata::{Failure, note};
+use indicatif::ProgressBar;
 use rustix::process::Signal;
 
 use self::cluster::{Cluster, Plan, kill_start};
-use self::command::Console;
+use self::command::recovered;
 use self::inject::DisturbedRun;
 use self::outcome::{KindSummary, Outcome, Verdict};
 use self::progress::RunProgress;
@@ -50,7 +51,7 @@ const ORPHANS_END_WITHIN: Duration = Duration::from_secs(20);
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs the cluster under faults and then without, and compares the two. Dropping the future kills all processes.
-async fn run(plan: Plan, console: Console) -> Result<Verdict, Failure> {
+async fn run(plan: Plan, line: ProgressBar) -> Result<Verdict, Failure> {
     let target = Target {
         workers: plan.run.workers,
         heartbeat_timeout: plan.run.heartbeat_timeout,
@@ -59,7 +60,9 @@ async fn run(plan: Plan, console: Console) -> Result<Verdict, Failure> {
     };
     let schedule = Schedule::new(&plan.args.only, target, plan.run.seed);
     let kinds = schedule.kinds().to_vec();
-    Console::starts(&plan, &kinds);
+    let names = kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+    let (workers, seed) = (plan.run.workers, plan.run.seed);
+    note!("{workers} workers under faults of seed {seed}: {names}; logs in {}", plan.folder.display());
     let mut verdict = Verdict { seed: plan.run.seed, ..Verdict::default() };
     let first = plan.run.checkpoint_every.clone();
     if kinds.contains(&FaultKind::KillStart) {
@@ -70,10 +73,10 @@ async fn run(plan: Plan, console: Console) -> Result<Verdict, Failure> {
     }
     let progress = RunProgress::new(&plan.disturbed());
     let cluster = Cluster::start(plan, &first).await?;
-    let mut run = DisturbedRun { cluster, progress, cadence: first, console };
+    let mut run = DisturbedRun { cluster, progress, cadence: first, line };
     run.gets_going().await?;
     let (outcomes, broken) = inject_all(&mut run, schedule).await;
-    run.console.faults_end();
+    run.line.finish_and_clear();
     verdict.broken = broken;
     verdict.faults = kinds.into_iter().map(|kind| KindSummary::new(kind, &outcomes)).collect();
     verdict.broken.extend(verdict.faults.iter().flat_map(KindSummary::broken));
@@ -104,7 +107,7 @@ async fn inject_all(run: &mut DisturbedRun, schedule: Schedule) -> (Vec<Outcome>
         };
         match injected.await {
             Ok(outcome) => {
-                run.console.recovered(number, elapsed_s, &outcome);
+                run.line.suspend(|| recovered(number, elapsed_s, &outcome));
                 outcomes.push(outcome);
             }
             Err(error) => return (outcomes, vec![format!("fault {number}, {}: {error}", fault.kind.name())]),
