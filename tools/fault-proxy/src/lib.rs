@@ -53,8 +53,6 @@ const PIECES: usize = 64;
 
 impl FaultProxy {
     /// Starts a proxy in front of `target`, in good condition.
-    ///
-    /// # Panics
     /// Panics if no port is free.
     pub async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");

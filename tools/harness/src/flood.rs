@@ -47,8 +47,6 @@ impl Flood {
     }
 
     /// Sends `calls` calls, one after the other, and counts those that succeeded, or began to, as accepted.
-    ///
-    /// # Panics
     /// Panics if the coordinator does not respond to a call.
     pub async fn send(&mut self, calls: u64) -> Fed {
         let mut answers = Fed { accepted: 0, refused: 0 };

@@ -115,8 +115,6 @@ impl Default for Reader {
 
 impl Reader {
     /// Returns whether a frame is accepted.
-    ///
-    /// # Panics
     /// Panics if an accepted frame does not survive being sent again.
     pub fn accepts(&self, frames: Frames, frame: &[u8]) -> bool {
         match frames {

@@ -41,8 +41,6 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits for something that must happen soon.
-///
-/// # Panics
 /// Panics if it does not happen within a minute.
 pub async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("{what} did not happen"))

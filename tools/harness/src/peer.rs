@@ -25,8 +25,6 @@ pub struct Peer {
 }
 
 /// Returns a worker's first message.
-///
-/// # Panics
 /// Panics if the name is not one of a worker.
 pub fn hello(name: &str, instance: u64) -> WorkerMessage {
     let hello = Hello {
@@ -45,8 +43,6 @@ pub fn chunks(sums: &[i32]) -> Vec<Bytes> {
 }
 
 /// Receives the next set of whole parameters.
-///
-/// # Panics
 /// Panics if no set arrives.
 pub async fn next_set(sets: &mut ParameterStream) -> (Iteration, Vec<f32>) {
     let mut part = async || soon("parameters", sets.next()).await.expect("parameters");

@@ -34,12 +34,12 @@ impl fmt::Display for Rate {
 
 /// Returns the resident memory of this process in kB, as reported by Linux; 0 on other systems.
 pub fn resident_kb() -> u64 {
-    status_kb("VmRSS:")
+    ata_mutator::resident_bytes().unwrap_or(0) / 1024
 }
 
 /// Returns the address space of this process in kB, in the same way.
 pub fn address_space_kb() -> u64 {
-    status_kb("VmSize:")
+    ata_mutator::address_space_bytes().unwrap_or(0) / 1024
 }
 
 /// Returns the CPU time of this process's threads.
@@ -50,10 +50,4 @@ fn cpu_time() -> Duration {
         text.split(' ').next()?.parse::<u64>().ok()
     });
     Duration::from_nanos(nanoseconds.sum())
-}
-
-fn status_kb(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
 }

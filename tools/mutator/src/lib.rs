@@ -13,7 +13,7 @@ mod mutator;
 
 use std::path::Path;
 
-pub use memory::{peak_bytes, reset_peak, resident_bytes};
+pub use memory::{address_space_bytes, peak_bytes, reset_peak, resident_bytes};
 pub use mutator::{MUTATIONS, Mutator};
 
 /// The numbers of accepted and refused inputs.
@@ -26,8 +26,6 @@ pub struct Fed {
 }
 
 /// Feeds `count` mutated inputs to a reader. `read` returns whether it accepted the input.
-///
-/// # Panics
 /// Panics if the reader panics, or if it accepts all inputs or none, since it would not have been tested. Also panics if a kind of mutation
 /// was never made.
 pub fn feed(mut mutator: Mutator, count: u64, mut read: impl FnMut(&[u8]) -> bool) -> Fed {
@@ -60,8 +58,6 @@ pub fn bit_flips(input: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 
 /// Writes a file for a reader of files. An existing file is removed first, since some file systems flush an overwritten
 /// file to the disk at once, which takes milliseconds.
-///
-/// # Panics
 /// Panics if the file cannot be written.
 pub fn write_file(path: &Path, content: &[u8]) {
     // The file does not exist at first.

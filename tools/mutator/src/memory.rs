@@ -7,6 +7,11 @@ pub fn resident_bytes() -> Option<u64> {
     of_status("VmRSS:")
 }
 
+/// Returns the address space of this process in bytes, or `None` if the system does not report it.
+pub fn address_space_bytes() -> Option<u64> {
+    of_status("VmSize:")
+}
+
 /// Returns the peak memory of this process since [`reset_peak`] in bytes, or `None` if the system does not report it.
 pub fn peak_bytes() -> Option<u64> {
     of_status("VmHWM:")

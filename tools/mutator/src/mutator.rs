@@ -27,8 +27,6 @@ pub struct Mutator {
 
 impl Mutator {
     /// Creates a mutator of these valid inputs.
-    ///
-    /// # Panics
     /// Panics if there are none.
     pub fn new(seed: u64, corpus: Vec<Vec<u8>>) -> Self {
         assert!(!corpus.is_empty(), "valid inputs are needed");
