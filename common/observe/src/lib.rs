@@ -35,5 +35,5 @@ pub use follow::{follow, read_state, read_state_at};
 pub use metrics::{MetricDescription, Metrics};
 pub use page::report;
 pub use server::{App, DashboardSource, serve};
-pub use snapshot::{PolicyCost, Snapshot, SnapshotPhase, Totals, WorkerActivity, WorkerSnapshot};
+pub use snapshot::{PolicyCost, Snapshot, SnapshotPhase, WorkerActivity, WorkerSnapshot};
 pub use tensorboard::TensorBoard;

@@ -1,6 +1,6 @@
 //! Renders parts of a snapshot as text, for a terminal.
 
-use ata_observe::{Snapshot, SnapshotPhase, Totals, WorkerActivity, WorkerSnapshot};
+use ata_observe::{Snapshot, SnapshotPhase, WorkerActivity, WorkerSnapshot};
 use ata_types::seconds;
 
 use crate::output::{metrics_text, time_left};
@@ -43,8 +43,8 @@ pub(super) fn current(snapshot: &Snapshot) -> String {
 
 /// Returns figures of the whole run, by name; current values come first.
 pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static str, String)> {
-    let Totals { iterations, runtime_s, total_worker_time_s, iteration_time_s, tasks_wasted, .. } = *totals;
-    let each = 1.0 / iterations.max(1) as f64;
+    let each = 1.0 / totals.iterations.max(1) as f64;
+    let (runtime_s, worker_time_s) = (totals.runtime_s, totals.total_worker_time_s);
     let mut facts = Vec::new();
     if let (Some(first), Some(last)) = (totals.first_loss, totals.last_loss) {
         facts.push(("training loss", format!("{last:.3}, {first:.3} in the first iteration")));
@@ -64,12 +64,9 @@ pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static st
         facts.push(("speed", format!("{:.1} samples/s{epochs}", trained / runtime_s)));
     }
     facts.extend([
-        ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(iteration_time_s * each))),
-        (
-            "worker time",
-            format!("{}, {} per iteration", seconds(total_worker_time_s), seconds(total_worker_time_s * each)),
-        ),
-        ("wasted tasks", tasks_wasted.to_string()),
+        ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(totals.iteration_time_s * each))),
+        ("worker time", format!("{}, {} per iteration", seconds(worker_time_s), seconds(worker_time_s * each))),
+        ("wasted tasks", totals.tasks_wasted.to_string()),
     ]);
     facts.extend(totals.links.map(|links| ("links", format!("a vector takes {links}"))));
     let counted = [

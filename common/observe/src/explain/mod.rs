@@ -19,7 +19,7 @@ const HIDDEN: f64 = 0.9;
 /// An iteration's allocation, and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The iteration's number.
+    /// The iteration.
     pub iteration: Iteration,
     /// The policy, in the form of `--policy`.
     pub policy: String,
@@ -57,9 +57,7 @@ pub struct Explanation {
 /// A worker's tasks in an iteration, and the figures on which they depend. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerShare {
-    /// The worker's number.
     pub number: WorkerId,
-    /// The name of the worker.
     pub name: String,
     /// The number of the worker's tasks in this iteration, not counting a probe.
     pub tasks: u64,
@@ -69,9 +67,8 @@ pub struct WorkerShare {
     pub observed: u64,
     /// The mean time of the last 256 of these tasks.
     pub mean_s: Option<f64>,
-    /// The lower end of the interval that contains the true mean in 95 % of cases, if times are normally distributed.
+    /// The ends of the interval that contains the true mean in 95 % of cases, if times are normally distributed.
     pub low_s: Option<f64>,
-    /// The upper end of that interval.
     pub high_s: Option<f64>,
     /// The policy's bound on, or estimate of, the worker's time for a task.
     pub bound_s: Option<f64>,

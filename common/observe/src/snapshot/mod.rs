@@ -63,29 +63,22 @@ pub struct Snapshot {
     pub exclusions: Vec<Exclusion>,
 }
 
-/// The settings of a run.
+/// The settings of a run, which [`RunState`] describes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunDescription {
     pub run_id: String,
-    /// The user's name and tags for the run.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// The policy, in the form of `--policy`.
     pub policy: String,
-    /// The budget B, in tasks per iteration.
     pub budget: u64,
-    /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_tasks: Option<u64>,
     /// The number of iterations of the whole run.
     pub iterations: u64,
-    /// Samples per task.
     pub task_batch: u32,
-    /// The number of training samples, which are an epoch, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
     pub seed: u64,
-    /// The model, in the form of `--model`.
     pub model: String,
 }
 
@@ -107,48 +100,31 @@ pub enum SnapshotPhase {
     Failed,
 }
 
-/// The sums over a run, and its last values.
+/// The sums over a run, and its last values, which [`RunState`] describes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// The number of steps taken.
     pub iterations: u64,
     /// How many of [`RunDescription::iterations`] are done: if their number of tasks is chosen, as many as have the tasks so far.
     pub progress: u64,
     /// The seconds from the first assignment to the last step.
     pub runtime_s: f64,
-    /// The seconds that workers spent on all iterations.
     pub total_worker_time_s: f64,
-    /// The sum over iterations of the time from the assignment to the last result that the step needed.
     pub iteration_time_s: f64,
-    /// The number of tasks that entered a step.
     pub tasks_applied: u64,
-    /// The number of wasted tasks, which were begun but entered no step.
     pub tasks_wasted: u64,
-    /// The number of worker-iterations with at least one task.
     pub employments: u64,
-    /// The number of results that workers sent, each the gradient of one task or the sum of several.
     pub results: u64,
-    /// The number of gradient values that were too large for their unit, and were clamped.
     pub saturated: u64,
-    /// The number of nonzero gradient values that the wire format `compact` rounded to 0.
     #[serde(default)]
     pub vanished: u64,
-    /// The number of steps whose vectors were exchanged in shards.
     #[serde(default)]
     pub sharded_steps: u64,
-    /// The times that vectors take on the links, if they were measured.
     pub links: Option<LinkFigures>,
-    /// The mean loss of the first step's tasks.
     pub first_loss: Option<f64>,
-    /// The mean loss of the last step's tasks.
     pub last_loss: Option<f64>,
-    /// The learning rate of the last step.
     pub learning_rate: Option<f64>,
-    /// The Euclidean norm of the last mean gradient before clipping, if gradients are clipped.
     pub gradient_norm: Option<f64>,
-    /// The gradient noise scale after the last step, in tasks, if it is measured and known.
     pub noise_scale: Option<f64>,
-    /// What the workers achieve together, if the noise scale is known.
     pub efficiency: Option<Efficiency>,
     /// The mean loss of the last evaluation.
     pub test_loss: Option<f64>,
@@ -157,16 +133,13 @@ pub struct Totals {
     /// The problem's own metrics in the last evaluation, by name; null stands for NaN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, Option<f64>>,
-    /// The number of evaluations that were due, and were left out because one was in progress or failed.
     #[serde(default)]
     pub skipped_evaluations: u64,
-    /// The last iteration of the newest checkpoint.
     pub saved: Option<Iteration>,
     /// The price of the workers' presence, if any price is known.
     pub price: Option<f64>,
     /// The energy of the workers' work, in watt-hours, if any power is known.
     pub energy_wh: Option<f64>,
-    /// The number of refused results of each kind.
     pub refused: BTreeMap<RefusalKind, u64>,
 }
 
