@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ata_data::{Split, hex};
 use ata_figures::Table;
-use ata_learn::{Evaluation, ModelResolver};
+use ata_learn::{DeviceChoice, Evaluation, ModelResolver};
 use ata_record::{CONFIG_FILE, MODEL_FILE};
 use ata_sums::{decode_metadata, sha256_of_parameters};
 use serde::Serialize;
@@ -69,14 +69,13 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<(), Failure>
     let (parameters, _) = model::read(&path, &network.table())?;
     check_classes(metadata.get("classes"), &network.class_names(), &path, &name)?;
     let test = data.open(&*network, Split::Test)?;
-    let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
+    let device = args.device.parse::<DeviceChoice>()?.open()?;
     let samples = test.count();
     let counter = Counter::new("samples", samples);
-    let mut go_on = |done: u64| {
+    let evaluation = test.evaluator(&device).evaluate(&parameters, &mut |done| {
         counter.set(done);
         true
-    };
-    let evaluation = test.evaluator(&device).evaluate(&parameters, &mut go_on)?;
+    })?;
     counter.finish();
     let evaluation = evaluation.ok_or_else(|| Failure::internal("this model cannot be evaluated"))?;
     let result = ModelEvaluation {

@@ -42,37 +42,25 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
 }
 
 fn text(explanation: &Explanation) -> String {
-    let Explanation {
-        iteration,
-        policy,
-        rule,
-        budget,
-        most_tasks,
-        expected_s,
-        by_policy,
-        links,
-        utilization,
-        hiding_budget,
-        noise_scale,
-        efficiency,
-        workers,
-    } = explanation;
-    let chosen = most_tasks.map(|most| format!(", chosen, at most {most}")).unwrap_or_default();
+    let Explanation { iteration, policy, rule, budget, workers, .. } = explanation;
+    let chosen = explanation.most_tasks.map(|most| format!(", chosen, at most {most}")).unwrap_or_default();
     let title = format!("iteration {iteration}, policy {policy}, budget {budget}{chosen}: {rule}");
     let mut text = escaped(&title).into_owned() + "\n";
-    let whose = if *by_policy {
+    let whose = if explanation.by_policy {
         "by the policy's own forecast, which includes its margin for noise"
     } else {
         "by the measured means; the policy itself uses no forecast"
     };
-    text.extend(expected_s.map(|expected_s| format!("expected to take {}, {whose}\n", seconds(expected_s))));
-    text.extend(links.map(|links| format!("a vector takes {links}\n")));
-    let more =
-        hiding_budget.map(|tasks| format!("; with {tasks} tasks an iteration, it would be 90 %")).unwrap_or_default();
+    text.extend(
+        explanation.expected_s.map(|expected_s| format!("expected to take {}, {whose}\n", seconds(expected_s))),
+    );
+    text.extend(explanation.links.map(|links| format!("a vector takes {links}\n")));
+    let more = explanation.hiding_budget.map(|tasks| format!("; with {tasks} tasks an iteration, it would be 90 %"));
+    let more = more.unwrap_or_default();
     let percent = |share: f64| format!("workers compute {:.0} % of the time{more}\n", 100.0 * share);
-    text.extend(utilization.map(percent));
-    text.extend(noise_scale.map(|tasks| worth(*budget, tasks)));
-    text.extend(efficiency.map(|of| {
+    text.extend(explanation.utilization.map(percent));
+    text.extend(explanation.noise_scale.map(|tasks| worth(*budget, tasks)));
+    text.extend(explanation.efficiency.map(|of| {
         let Efficiency { with_half, with_twice, .. } = of;
         format!("{of}; {with_half:.2} times as much with half the budget, {with_twice:.2} times with twice\n")
     }));
