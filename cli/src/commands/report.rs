@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ata_net::cannot_listen;
 use ata_observe::{Access, App, DashboardSource, Snapshot, follow, read_state, serve};
@@ -60,7 +59,7 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<(), Failur
     let source = |folder: PathBuf| DashboardSource {
         state: follow(folder.clone(), location::prices(&folder)),
         folder,
-        costs: Arc::new(other_costs),
+        costs: other_costs,
     };
     let app = App { runs: folders.into_iter().map(source).collect(), metrics: None };
     serve(listener, Access::Local, app, async {

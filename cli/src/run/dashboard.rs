@@ -73,7 +73,7 @@ impl Observers {
         let server = dashboard.map(|Dashboard { listener, access }| {
             let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
             listeners.push(Box::new(metrics.clone()));
-            let source = DashboardSource { state, folder: folder.into(), costs: Arc::new(counterfactual::other_costs) };
+            let source = DashboardSource { state, folder: folder.into(), costs: counterfactual::other_costs };
             let app = App { runs: vec![source], metrics: Some(metrics) };
             let (stop, stopped) = oneshot::channel();
             let server = tokio::spawn(serve(listener, access, app, async { drop(stopped.await) }));

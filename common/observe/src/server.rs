@@ -44,17 +44,14 @@ const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// A function that computes what other policies would have cost on a run's times. It may take a second.
-pub type Costs = Arc<dyn Fn(&RunState) -> Vec<PolicyCost> + Send + Sync>;
-
 /// A run on the dashboard.
 pub struct DashboardSource {
     /// The state of the run.
     pub state: watch::Receiver<RunState>,
     /// The folder of the run, whose journal has the past iterations.
     pub folder: PathBuf,
-    /// A function that computes what other policies would have cost.
-    pub costs: Costs,
+    /// A function that computes what other policies would have cost on the run's times. It may take a second.
+    pub costs: fn(&RunState) -> Vec<PolicyCost>,
 }
 
 /// The content of the server.

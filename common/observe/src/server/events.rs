@@ -154,7 +154,7 @@ pub(crate) async fn keep_costs(shared: Arc<DashboardState>) {
             if !(is_new && is_due && shared.viewers.any()) {
                 continue;
             }
-            let (state, costs) = (source.state.clone(), source.costs.clone());
+            let (state, costs) = (source.state.clone(), source.costs);
             let work = move || {
                 let state = state.borrow().clone();
                 costs(&state)

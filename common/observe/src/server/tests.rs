@@ -1,6 +1,5 @@
 //! Tests the HTTP server from the view of clients.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ata_net::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
@@ -46,7 +45,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (state, seen) = watch::channel(RunState::default());
-        let source = DashboardSource { state: seen, folder: folder.path().to_owned(), costs: Arc::new(|_| Vec::new()) };
+        let source = DashboardSource { state: seen, folder: folder.path().to_owned(), costs: |_| Vec::new() };
         let app = App { runs: vec![source], metrics: Some(Metrics::new("1.2.3")) };
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, access(&folder), app, async { drop(stopped.await) }));
