@@ -201,11 +201,10 @@ impl<'a> Subject<'a> {
 
     fn own_certificates(&self) -> certificates::Own<'_> {
         let (joining, settings) = (&self.args.joining, &self.settings);
-        let pair = |certificate, key| Option::zip(certificate, key);
-        let of_settings = pair(settings.tls_cert.as_deref(), settings.tls_key.as_deref());
+        let of_settings = settings.tls_cert.as_deref().zip(settings.tls_key.as_deref());
         let client_ca = self.args.subject.tls_client_ca.as_deref().or(settings.tls_client_ca.as_deref());
         certificates::Own {
-            pair: pair(joining.tls_cert.as_deref(), joining.tls_key.as_deref()).or(of_settings),
+            pair: joining.tls_cert.as_deref().zip(joining.tls_key.as_deref()).or(of_settings),
             authorities: [joining.tls_ca.as_deref(), client_ca],
         }
     }
