@@ -32,8 +32,7 @@ fn has_died(state: &RunState, folder: &Path) -> bool {
     state.has_begun() && !state.is_over() && is_abandoned(folder, RUN_LOCK)
 }
 
-/// Returns the state of the run just after the allocation of an iteration; `None` if it has no such iteration. The error says so if the
-/// iteration's details are gone.
+/// Returns the state of the run just after the allocation of an iteration; `None` if it has not begun, an error if its details are gone.
 pub fn read_state_at(folder: &Path, iteration: Iteration) -> Result<Option<RunState>, JournalError> {
     let mut state = RunState::default();
     let (mut is_there, mut folded) = (false, Iteration::default());

@@ -110,8 +110,7 @@ struct Forecast {
 }
 
 impl Forecast {
-    /// Returns the policy's forecast of a worker or, if it has none of any worker, one by measured means; `None` if nothing is known of
-    /// the worker's speed.
+    /// Returns the policy's forecast of a worker or, if it has none of any worker, one by measured means, if its speed is known.
     fn of(run: &RunState, id: WorkerId, worker: &WorkerState) -> Option<Self> {
         let tasks = tasks(run, id);
         let [one_less_s, finish_s, one_more_s] = if run.allocation.finish_s.is_empty() {
