@@ -10,7 +10,7 @@ use super::worker::WorkerSnapshot;
 
 /// The position of a reader in a run: [`crate::Snapshot::since`] returns the rest.
 #[derive(Debug, Default)]
-pub struct Cursor {
+pub(crate) struct Cursor {
     /// The identity of the state that was read. A new state is read from its beginning.
     state: u64,
     pub(super) steps: ReadMark,

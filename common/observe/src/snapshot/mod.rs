@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::efficiency::Efficiency;
 
-pub use cursor::Cursor;
+pub(crate) use cursor::Cursor;
 pub use worker::{WorkerActivity, WorkerSnapshot};
 
 /// A run at one moment, or the changes since an earlier one.
@@ -218,7 +218,7 @@ impl Snapshot {
     }
 
     /// Returns the changes since `cursor`, and advances it.
-    pub fn since(cursor: &mut Cursor, run: &RunState, others: &[PolicyCost]) -> Self {
+    pub(crate) fn since(cursor: &mut Cursor, run: &RunState, others: &[PolicyCost]) -> Self {
         cursor.enter(run);
         let (steps_from, steps) = run.steps.since(&mut cursor.steps);
         let (evaluations_from, evaluations) = run.evaluations.since(&mut cursor.evaluations);
