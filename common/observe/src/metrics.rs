@@ -3,10 +3,10 @@
 //! Counters and histograms begin at 0 with the process, as Prometheus expects. Figures of single workers come from the
 //! run's snapshot, so that many worker names do not make the registry grow.
 
-mod exposition;
 mod moment;
 mod reference;
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -106,7 +106,7 @@ impl Metrics {
 
     /// Returns all metrics in the older text format, for readers that do not ask for OpenMetrics.
     pub fn encode_classic(&self, snapshot: &Snapshot) -> String {
-        exposition::classic(&self.encode(snapshot))
+        classic(&self.encode(snapshot))
     }
 
     /// Returns all metrics as OpenMetrics.
@@ -184,6 +184,33 @@ fn durations(registry: &mut Registry, name: &str, help: &str) -> Histogram {
     let histogram = Histogram::new(exponential_buckets(1e-4, 2.0, 24));
     registry.register(name, help, histogram.clone());
     histogram
+}
+
+/// Converts OpenMetrics text to the older format of Prometheus. A counter `NAME` with the sample `NAME_total` becomes `NAME_total`, and an info becomes a gauge.
+fn classic(openmetrics: &str) -> String {
+    let mut text = String::new();
+    let mut lines = openmetrics.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line == "# EOF" {
+            break;
+        }
+        let Some(help) = line.strip_prefix("# HELP ") else {
+            text += line;
+            text.push('\n');
+            continue;
+        };
+        let (name, help) = help.split_once(' ').unwrap_or((help, ""));
+        // The type follows the help text.
+        let kind = lines.next().and_then(|line| line.rsplit(' ').next()).unwrap_or("untyped");
+        let (suffix, kind) = match kind {
+            "counter" => ("_total", "counter"),
+            "info" => ("_info", "gauge"),
+            kind => ("", kind),
+        };
+        let written = write!(text, "# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n");
+        written.expect("a string takes all that is written");
+    }
+    text
 }
 
 #[cfg(test)]

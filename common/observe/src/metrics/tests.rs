@@ -60,3 +60,12 @@ fn events_are_counted() {
         assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
     }
 }
+
+#[test]
+fn names_are_those_of_the_samples() {
+    let openmetrics = "# HELP a Of a.\n# TYPE a counter\na_total 1\n# HELP b Of b.\n# TYPE b info\nb_info{v=\"1\"} 1\n\
+                       # HELP c Of c.\n# TYPE c gauge\nc 2\n# EOF\n";
+    let expected = "# HELP a_total Of a.\n# TYPE a_total counter\na_total 1\n# HELP b_info Of b.\n# TYPE b_info gauge\n\
+                    b_info{v=\"1\"} 1\n# HELP c Of c.\n# TYPE c gauge\nc 2\n";
+    assert_eq!(classic(openmetrics), expected);
+}

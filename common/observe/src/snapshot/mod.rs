@@ -4,26 +4,24 @@
 //! - here: [`Snapshot`] and its parts; JSON has the same names
 //! - `worker`: [`WorkerSnapshot`], a worker at one moment
 //! - `rule`: the rules of allocations in words
-//! - `cursor`: [`Cursor`], with which a reader gets only changes
 
-mod cursor;
 mod rule;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ata_record::{
-    EndState, EvaluationPoint, ExcludedFrom, Exclusion, HeatColumn, Labels, LinkFigures, LogLine, RefusalKind,
-    RunPhase, RunState, StepPoint, WorkerState,
+    EndState, EvaluationPoint, ExcludedFrom, Exclusion, HeatColumn, Labels, LinkFigures, LogLine, ReadMark,
+    RefusalKind, RunPhase, RunState, StepPoint, WorkerState,
 };
-use ata_types::{Iteration, seconds};
+use ata_types::{Iteration, WorkerId, seconds};
 use rule::rule_in_words;
 use serde::{Deserialize, Serialize};
 
 use crate::efficiency::Efficiency;
 
-pub(crate) use cursor::Cursor;
 pub use worker::{WorkerActivity, WorkerSnapshot};
 
 /// A run at one moment, or the changes since an earlier one.
@@ -208,6 +206,40 @@ impl PolicyCost {
             bootstrapped: 0.0,
             note: String::new(),
         })
+    }
+}
+
+/// The position of a reader in a run: [`Snapshot::since`] returns the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor {
+    /// The identity of the state that was read. A new state is read from its beginning.
+    state: u64,
+    steps: ReadMark,
+    evaluations: ReadMark,
+    heat: ReadMark,
+    lines: usize,
+    /// A digest of each worker's row.
+    workers: BTreeMap<WorkerId, u64>,
+}
+
+impl Cursor {
+    /// Starts from the beginning if the reader has read another state.
+    fn enter(&mut self, run: &RunState) {
+        if self.state != run.identity() {
+            *self = Self { state: run.identity(), ..Self::default() };
+        }
+    }
+
+    /// Returns the workers that have changed since the reader's last read.
+    fn changed_workers(&mut self, run: &RunState) -> Vec<WorkerSnapshot> {
+        let mut workers = WorkerSnapshot::all(run);
+        workers.retain(|worker| {
+            let mut hasher = DefaultHasher::new();
+            serde_json::to_vec(worker).unwrap_or_default().hash(&mut hasher);
+            let digest = hasher.finish();
+            self.workers.insert(worker.share.number, digest) != Some(digest)
+        });
+        workers
     }
 }
 

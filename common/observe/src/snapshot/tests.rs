@@ -1,5 +1,5 @@
 use ata_record::RunEvent;
-use ata_types::{Iteration, TaskOutcome, WorkerId};
+use ata_types::TaskOutcome;
 use serde_json::{Value, json};
 
 use super::*;
