@@ -81,9 +81,8 @@ impl Policy for AdaptiveKSync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build_policy;
-    use crate::tests::decide;
-    use ata_scheduler::policy::{Collect, PolicyContext};
+    use crate::tests::{built, decide};
+    use ata_scheduler::policy::Collect;
 
     fn taken(policy: &mut dyn Policy) -> u64 {
         match decide(policy, 1, 99, &[(0, 0.0); 8]).collect {
@@ -96,7 +95,7 @@ mod tests {
     #[test]
     fn k_grows_by_pflugs_test() {
         let specification = "adaptive-k-sync:k=2,step=3,k_max=6,threshold=2,burn_in=5";
-        let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
+        let mut policy = built(specification);
         let tell = |policy: &mut dyn Policy, product: f64, times: usize| {
             for _ in 0..times {
                 policy.stepped(&StepOutcome { gradient_product: Some(product), ..StepOutcome::default() });

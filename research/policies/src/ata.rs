@@ -7,8 +7,15 @@
 use std::f64::consts::E;
 
 use ata_scheduler::allocate_by_score;
-use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyEntry, PolicyError, PolicyKind, Round, SchedulerRng};
+use ata_scheduler::policy::{
+    Arguments, Decision, PolicyEntry, PolicyError, PolicyKind, Round, SchedulerRng, stateless,
+};
 
+/// Allocates by lower confidence bounds on the mean times: scores s_i = max(m_i − c·α(√(L/K_i) + L/K_i), 0) with
+/// L = ln(2k²), and 0 before the first observation; a = RAS(s).
+///
+/// α bounds the ψ1 norm of every worker's task-time noise, in seconds. c is 2 as printed, and 4e in the paper's own
+/// experiments.
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata",
     about: "ATA: lower confidence bounds for a common noise level alpha",
@@ -18,38 +25,17 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
         let alpha_s = arguments.positive("alpha")?;
         let (factor, alpha_per_mean) =
             if published_runs(arguments)? { (4.0 * E, 2.0) } else { (2.0, TIGHT_ALPHA_PER_MEAN) };
-        Ok(Box::new(Ata { alpha_s, alpha_per_mean, factor }))
+        Ok(stateless("ata", move |round, rng| {
+            let alpha_s = alpha_s.unwrap_or_else(|| alpha_per_mean * round.largest_mean_s());
+            let exploration = exploration(round);
+            let bound = |mean_s: f64, observed| (mean_s - factor * alpha_s * exploration(observed)).max(0.0);
+            decide_by_score(round, round.bounds(0.0, bound), rng)
+        }))
     },
 };
 
 /// The ψ1 norm of X − E X for X = m + Exp(m), divided by the mean 2m: 1.53135 m / 2m.
 pub(crate) const TIGHT_ALPHA_PER_MEAN: f64 = 0.765_675;
-
-/// Allocates by lower confidence bounds on the mean times: scores s_i = max(m_i − c·α(√(L/K_i) + L/K_i), 0) with
-/// L = ln(2k²), and 0 before the first observation; a = RAS(s).
-///
-/// α bounds the ψ1 norm of every worker's task-time noise, in seconds. c is 2 as printed, and 4e in the paper's own
-/// experiments.
-struct Ata {
-    alpha_s: Option<f64>,
-    /// α as a multiple of the largest observed mean, if it is not given.
-    alpha_per_mean: f64,
-    factor: f64,
-}
-
-impl Policy for Ata {
-    fn name(&self) -> &'static str {
-        "ata"
-    }
-
-    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        let alpha_s = self.alpha_s.unwrap_or_else(|| self.alpha_per_mean * round.largest_mean_s());
-        let exploration = exploration(round);
-        let bound = |mean_s: f64, observed| (mean_s - self.factor * alpha_s * exploration(observed)).max(0.0);
-        let scores = round.bounds(0.0, bound);
-        decide_by_score(round, scores, rng)
-    }
-}
 
 /// Returns the decision of RAS on `scores`, with the warm-up rule.
 pub(crate) fn decide_by_score(round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
@@ -78,15 +64,13 @@ pub(crate) fn published_runs(arguments: &mut Arguments<'_>) -> Result<bool, Poli
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build_policy;
-    use crate::tests::decide;
+    use crate::tests::{built, decide};
     use ata_scheduler::Rule;
-    use ata_scheduler::policy::PolicyContext;
 
     /// ATA paper (arXiv 2502.00775), section 4: s_i = max(m_i − 2α(√(L/K_i) + L/K_i), 0), 0 if K_i = 0.
     #[test]
     fn scores_follow_the_printed_bound() {
-        let mut policy = build_policy("ata:alpha=0.5", &PolicyContext::default()).unwrap();
+        let mut policy = built("ata:alpha=0.5");
         let decision = decide(&mut *policy, 10, 4, &[(400, 1200.0), (100, 500.0), (4, 4.0), (0, 0.0)]);
         let l = 200_f64.ln();
         for (score, k, mean) in [(decision.scores[0], 400.0, 3.0), (decision.scores[1], 100.0, 5.0)] {
@@ -113,13 +97,13 @@ mod tests {
             ("ata-empirical:preset=printed", 2.0 * 0.765_675),
             ("ata-empirical:preset=published-runs", 8.0 * E),
         ] {
-            let mut policy = build_policy(spec, &PolicyContext::default()).unwrap();
+            let mut policy = built(spec);
             let decision = decide(&mut *policy, 2, 4, &observed);
             assert!((decision.scores[0] - (1.0 - constant * exploration)).abs() < 1e-12, "{spec}");
             let relative = 3.0 * (1.0 - constant * exploration);
             assert!(!spec.contains("empirical") || (decision.scores[1] - relative).abs() < 1e-12, "{spec}");
         }
-        let mut policy = build_policy("ata-empirical", &PolicyContext::default()).unwrap();
+        let mut policy = built("ata-empirical");
         assert_eq!(decide(&mut *policy, 2, 4, &[(1, 1.0), (1, 3.0)]).scores, [0.0; 2], "never negative");
     }
 }

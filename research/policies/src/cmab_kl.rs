@@ -3,22 +3,21 @@
 //! Source: the bandit paper (Egger et al., Entropy 2025, arXiv 2202.08302), the KL-based policy.
 
 use crate::employment::Schedule;
-use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind, Round, stateless};
 
+/// Employs the r workers with the smallest lower bounds on their mean times, one task each: min{q ≤ m_i :
+/// K_i·(ln(q/m_i) + m_i/q − 1) ≤ f} with f = ln(1 + j ln²j) in iteration j. A worker that was never observed comes
+/// first.
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-kl",
     about: "cmab-lcb with a Kullback-Leibler bound",
     parameters: Schedule::PARAMETERS,
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(CmabKl { schedule: Schedule::from_arguments(arguments)? })),
+    build: |arguments| {
+        let schedule = Schedule::from_arguments(arguments)?;
+        Ok(stateless("cmab-kl", move |round, rng| schedule.employ(round, kl_scores(round), rng)))
+    },
 };
-
-/// Employs the r workers with the smallest lower bounds on their mean times, one task each: min{q ≤ m_i :
-/// K_i·(ln(q/m_i) + m_i/q − 1) ≤ f} with f = ln(1 + j ln²j) in iteration j. A worker that was never observed comes
-/// first.
-struct CmabKl {
-    schedule: Schedule,
-}
 
 /// Returns the KL bounds of all present workers; 0 for workers that were never observed.
 pub(crate) fn kl_scores(round: &Round<'_>) -> Vec<f64> {
@@ -50,29 +49,17 @@ fn kl_lower_bound(mean: f64, c: f64) -> f64 {
     mean * x.min(1.0)
 }
 
-impl Policy for CmabKl {
-    fn name(&self) -> &'static str {
-        "cmab-kl"
-    }
-
-    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        self.schedule.employ(round, kl_scores(round), rng)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build_policy;
-    use crate::tests::decide;
-    use ata_scheduler::policy::PolicyContext;
+    use crate::tests::{built, decide};
     use proptest::prelude::*;
 
     /// Bandit paper (arXiv 2202.08302), the KL-based policy: min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f},
     /// f = ln(1 + j ln²j).
     #[test]
     fn scores_follow_the_bound() {
-        let mut policy = build_policy("cmab-kl:r=1", &PolicyContext::default()).unwrap();
+        let mut policy = built("cmab-kl:r=1");
         let decision = decide(&mut *policy, 20, 9, &[(4, 40.0), (100, 900.0), (2, 20.0)]);
         let f = (1.0 + 20.0 * 20_f64.ln().powi(2)).ln();
         for (i, k, mean) in [(0, 4.0, 10.0), (1, 100.0, 9.0), (2, 2.0, 10.0)] {

@@ -3,8 +3,12 @@
 //! Source: the bandit paper (Egger et al., Entropy 2025, arXiv 2202.08302), the bound of Theorem 1.
 
 use crate::employment::Schedule;
-use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind, stateless};
 
+/// Employs the r workers with the smallest lower bounds on their mean times, one task each:
+/// m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)) with f = 2 ln j in iteration j.
+///
+/// λ is the smallest rate of any worker, in 1/seconds. A worker that was never observed comes first.
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-lcb",
     about: "bandit: the r workers with the smallest lower bounds, one task each, all are waited for",
@@ -12,45 +16,25 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     kind: PolicyKind::Barrier,
     build: |arguments| {
         let smallest_rate = arguments.positive("lambda")?;
-        Ok(Box::new(CmabLcb { smallest_rate, schedule: Schedule::from_arguments(arguments)? }))
+        let schedule = Schedule::from_arguments(arguments)?;
+        Ok(stateless("cmab-lcb", move |round, rng| {
+            let f = 2.0 * (round.iteration.number() as f64).ln();
+            let largest_mean_s = smallest_rate.map_or_else(|| round.largest_mean_s(), |rate| 1.0 / rate);
+            let width_s = |observed: f64| largest_mean_s * ((4.0 * f / observed).sqrt() + 2.0 * f / observed);
+            let scores = round.bounds(f64::NEG_INFINITY, |mean_s, observed| mean_s - width_s(observed));
+            schedule.employ(round, scores, rng)
+        }))
     },
 };
 
-/// Employs the r workers with the smallest lower bounds on their mean times, one task each:
-/// m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)) with f = 2 ln j in iteration j.
-///
-/// λ is the smallest rate of any worker, in 1/seconds. A worker that was never observed comes first.
-struct CmabLcb {
-    schedule: Schedule,
-    /// The smallest rate λ; `None` stands for one over the largest observed mean.
-    smallest_rate: Option<f64>,
-}
-
-impl Policy for CmabLcb {
-    fn name(&self) -> &'static str {
-        "cmab-lcb"
-    }
-
-    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        let f = 2.0 * (round.iteration.number() as f64).ln();
-        let largest_mean_s = self.smallest_rate.map_or_else(|| round.largest_mean_s(), |rate| 1.0 / rate);
-        let bound =
-            |mean_s: f64, observed: f64| mean_s - largest_mean_s * ((4.0 * f / observed).sqrt() + 2.0 * f / observed);
-        let scores = round.bounds(f64::NEG_INFINITY, bound);
-        self.schedule.employ(round, scores, rng)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::build_policy;
-    use crate::tests::decide;
-    use ata_scheduler::policy::PolicyContext;
+    use crate::tests::{built, decide};
 
     /// Bandit paper (arXiv 2202.08302), Theorem 1: m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)), f = 2 ln j.
     #[test]
     fn scores_follow_the_bound() {
-        let mut policy = build_policy("cmab-lcb:lambda=0.5,r=2", &PolicyContext::default()).unwrap();
+        let mut policy = built("cmab-lcb:lambda=0.5,r=2");
         let decision = decide(&mut *policy, 3, 9, &[(4, 40.0), (100, 900.0), (0, 0.0)]);
         let f = 2.0 * 3_f64.ln();
         for (i, k, mean) in [(0, 4.0, 10.0), (1, 100.0, 9.0)] {
@@ -60,7 +44,7 @@ mod tests {
         assert_eq!(decision.allocation, [1, 0, 1], "the one never observed, and the one with the smaller bound");
         // Without lambda, the largest observed mean determines the smallest rate.
         let scores = |specification: &str| {
-            let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
+            let mut policy = built(specification);
             decide(&mut *policy, 7, 9, &[(4, 40.0), (10, 50.0)]).scores
         };
         assert_eq!(scores("cmab-lcb:r=1"), scores("cmab-lcb:lambda=0.1,r=1"));

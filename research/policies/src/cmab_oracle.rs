@@ -3,8 +3,9 @@
 //! Source: the bandit paper (Egger et al., Entropy 2025, arXiv 2202.08302): the reference for the regret of its policies.
 
 use crate::employment::Schedule;
-use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind, Truth, stateless};
 
+/// Employs the r workers with the smallest given means, one task each.
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-oracle",
     about: "the r fastest workers by means given by the user, one task each",
@@ -12,37 +13,21 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     kind: PolicyKind::Barrier,
     build: |arguments| {
         let means = arguments.means("cmab-oracle")?;
-        Ok(Box::new(CmabOracle { means, schedule: Schedule::from_arguments(arguments)? }))
+        let schedule = Schedule::from_arguments(arguments)?;
+        Ok(stateless("cmab-oracle", move |round, rng| {
+            let scores = round.workers.iter().map(|worker| means.mean_s(*worker)).collect();
+            schedule.employ(round, scores, rng)
+        }))
     },
 };
 
-/// Employs the r workers with the smallest given means, one task each.
-struct CmabOracle {
-    schedule: Schedule,
-    means: Vec<f64>,
-}
-
-impl Policy for CmabOracle {
-    fn name(&self) -> &'static str {
-        "cmab-oracle"
-    }
-
-    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        let slowest = self.means.iter().copied().fold(0.0, f64::max);
-        let scores = round.workers.iter().map(|worker| *self.means.get(worker.slot()).unwrap_or(&slowest)).collect();
-        self.schedule.employ(round, scores, rng)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::build_policy;
-    use crate::tests::decide;
-    use ata_scheduler::policy::PolicyContext;
+    use crate::tests::{built, decide};
 
     #[test]
     fn the_fastest_by_the_given_means() {
-        let mut policy = build_policy("cmab-oracle:means=3/1/2,r=2", &PolicyContext::default()).unwrap();
+        let mut policy = built("cmab-oracle:means=3/1/2,r=2");
         assert_eq!(decide(&mut *policy, 1, 9, &[(1, 0.1), (1, 9.0), (0, 0.0)]).allocation, [0, 1, 1]);
     }
 }

@@ -4,7 +4,7 @@
 //! "Do We Need Asynchronous SGD? On the Near-Optimality of Synchronous Methods", 2026 (arXiv 2602.03802), Algorithm 3 (m-synchronous SGD).
 
 use ata_scheduler::Rule;
-use ata_scheduler::policy::{Collect, Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
+use ata_scheduler::policy::{Collect, Decision, PolicyEntry, PolicyKind, Round, stateless};
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "k-sync",
@@ -15,27 +15,12 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
         let half = u64::from(arguments.context().workers.unwrap_or(1)).div_ceil(2);
         let k = arguments.count("k")?.unwrap_or(half);
         arguments.at_most_workers("k", Some(k))?;
-        Ok(Box::new(KSync { k }))
+        Ok(stateless("k-sync", move |round, _| first_of_each(round, k)))
     },
 };
 
 /// Each worker gets one task; the first k gradients make the step, the rest are cancelled and wasted.
-struct KSync {
-    k: u64,
-}
-
-/// Returns the decision to take the first k results of one task each.
 pub(crate) fn first_of_each(round: &Round<'_>, k: u64) -> Decision {
     let take = k.min(round.workers.len() as u64);
     Decision::new(vec![1; round.workers.len()], Collect::First { take, refill: false }, Rule::Racing)
-}
-
-impl Policy for KSync {
-    fn name(&self) -> &'static str {
-        "k-sync"
-    }
-
-    fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
-        first_of_each(round, self.k)
-    }
 }

@@ -4,8 +4,10 @@
 //! ICML 2025 (arXiv 2501.16168): Algorithm 4 without, Algorithm 5 with calculation stops.
 
 use crate::asgd::each;
-use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind, stateless};
 
+/// A gradient of delay δ is applied if δ < R, and ignored otherwise. With calculation stops, a computation whose delay
+/// reaches R is cancelled at once and restarted at the current parameters.
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ringmaster",
     about: "asynchronous, but a gradient delayed by R steps is ignored",
@@ -13,33 +15,18 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     kind: PolicyKind::Asynchronous,
     build: |arguments| {
         let max_delay = arguments.count("R")?;
-        Ok(Box::new(Ringmaster { max_delay, stops: arguments.switch("stops")?.unwrap_or(false) }))
+        let stops = arguments.switch("stops")?.unwrap_or(false);
+        Ok(stateless("ringmaster", move |round, _| {
+            // With R = n, a worker of average speed is never too late.
+            each(max_delay.unwrap_or(round.workers.len() as u64), stops)
+        }))
     },
 };
 
-/// Applies a gradient of delay δ if δ < R and ignores it otherwise. With calculation stops, a computation whose delay
-/// reaches R is cancelled at once and restarted at the current parameters.
-struct Ringmaster {
-    /// The threshold R; `None` stands for the number of workers, with which a worker of average speed is never too late.
-    max_delay: Option<u64>,
-    stops: bool,
-}
-
-impl Policy for Ringmaster {
-    fn name(&self) -> &'static str {
-        "ringmaster"
-    }
-
-    fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
-        each(self.max_delay.unwrap_or(round.workers.len() as u64), self.stops)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::build_policy;
-    use crate::tests::decide;
-    use ata_scheduler::policy::{Collect, PolicyContext};
+    use crate::tests::{built, decide};
+    use ata_scheduler::policy::Collect;
 
     /// Ringmaster ASGD (arXiv 2501.16168), Algorithm 4: a gradient is applied if δ < R (with R = ∞ this is ASGD).
     #[test]
@@ -50,7 +37,7 @@ mod tests {
             ("ringmaster:R=2", 2, false),
             ("ringmaster:R=2,stops=on", 2, true),
         ] {
-            let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
+            let mut policy = built(specification);
             let decision = decide(&mut *policy, 1, 9, &[(0, 0.0); 5]);
             assert_eq!(decision.allocation, [0; 0], "all workers compute");
             assert_eq!(decision.collect, Collect::Each { max_delay, cancel });

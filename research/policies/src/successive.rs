@@ -75,14 +75,12 @@ impl Policy for Successive {
 
 #[cfg(test)]
 mod tests {
-    use crate::build_policy;
-    use crate::tests::decide;
-    use ata_scheduler::policy::PolicyContext;
+    use crate::tests::{built, decide};
 
     /// By Remark 1, the best worker of the first round stays fixed, however promising others look.
     #[test]
     fn the_best_worker_of_a_round_is_kept() {
-        let mut policy = build_policy("successive:r=1/2,at=10", &PolicyContext::default()).unwrap();
+        let mut policy = built("successive:r=1/2,at=10");
         let observed = [(50, 50.0), (1, 1.2), (1, 1.3)];
         assert_eq!(decide(&mut *policy, 9, 1, &observed).allocation, [0, 1, 0], "the smallest bound");
         assert_eq!(decide(&mut *policy, 10, 1, &observed).allocation, [1, 1, 0], "and the fixed one");

@@ -7,6 +7,10 @@ use ata_scheduler::{Decision, LinkTimes, Round, SchedulerRng, Truth, WorkerStati
 use ata_types::{Iteration, WorkerId};
 use rand::SeedableRng;
 
+pub(crate) fn built(text: &str) -> Box<dyn Policy> {
+    build_policy(text, &PolicyContext::default()).unwrap()
+}
+
 /// Returns the decision of `policy` in iteration `iteration` for workers with these (K_i, T_i).
 pub(crate) fn decide(policy: &mut dyn Policy, iteration: u64, budget: u64, observed: &[(u64, f64)]) -> Decision {
     let statistics: Vec<_> = observed

@@ -108,6 +108,26 @@ pub trait Policy: Send {
     }
 }
 
+/// Returns a policy without a state: each of its decisions is a function of the round.
+pub fn stateless(
+    name: &'static str,
+    decide: impl Fn(&Round<'_>, &mut SchedulerRng) -> Decision + Send + 'static,
+) -> Box<dyn Policy> {
+    struct Stateless<F>(&'static str, F);
+
+    impl<F: Fn(&Round<'_>, &mut SchedulerRng) -> Decision + Send> Policy for Stateless<F> {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+            (self.1)(round, rng)
+        }
+    }
+
+    Box::new(Stateless(name, decide))
+}
+
 /// Converts the state of a policy to plain data, for [`Policy::save`].
 pub fn to_state(state: &impl Serialize) -> PolicyState {
     serde_json::to_value(state).expect("names and numbers can be written")
