@@ -6,6 +6,7 @@ mod per_worker;
 mod ras;
 
 pub use per_worker::PerWorker;
+pub(crate) use ras::cost_of_last_task;
 pub use ras::{ras, ras_by_cost};
 
 use std::fmt;

@@ -135,8 +135,8 @@ pub fn ras_by_cost(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64
     allocation
 }
 
-/// Allocates the tasks greedily; returns the cost of the last one, which is the least possible maximum.
-fn cost_of_last_task(allocation: &mut [u64], budget: u64, cost: &impl Fn(usize, u64) -> f64) -> f64 {
+/// Allocates the tasks greedily, at least one; returns the cost of the last one, which is the least possible maximum.
+pub(crate) fn cost_of_last_task(allocation: &mut [u64], budget: u64, cost: &impl Fn(usize, u64) -> f64) -> f64 {
     // The bits of non-negative numbers have the order of the numbers.
     let mut first: Vec<(u64, usize)> =
         (0..allocation.len()).map(|worker| (cost(worker, 1).to_bits(), worker)).collect();

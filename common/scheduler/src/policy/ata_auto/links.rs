@@ -1,9 +1,7 @@
 //! Decides how many workers are worth the time that their vectors take on the links.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use super::plan::PlannedWorker;
+use crate::allocation::cost_of_last_task;
 use crate::topology::{LinkTimes, OwnTimes, Topology};
 use ata_types::MAX_SHARDS;
 
@@ -55,19 +53,11 @@ pub(super) fn share_with_links(members: &mut [PlannedWorker], links: &LinkTimes,
 fn share(members: &mut [PlannedWorker], links: &LinkTimes, budget: u64, caution: f64) -> f64 {
     let own: Vec<OwnTimes> = members.iter().map(|member| member.own).collect();
     for (window_s, member) in links.windows_s(&own).into_iter().zip(members.iter_mut()) {
-        (member.share, member.pace.window_s) = (0, window_s);
+        member.pace.window_s = window_s;
     }
-    let next = |member: &PlannedWorker| member.pace.index_s(member.share + 1, caution).to_bits();
-    let mut offers: BinaryHeap<Reverse<(u64, usize)>> =
-        members.iter().enumerate().map(|(at, member)| Reverse((next(member), at))).collect();
-    let mut end_s = 0.0;
-    for _ in 0..budget {
-        let Some(mut offer) = offers.peek_mut() else { break };
-        let Reverse((index, at)) = *offer;
-        end_s = f64::from_bits(index);
-        members[at].share += 1;
-        *offer = Reverse((next(&members[at]), at));
-    }
+    let mut shares = vec![0; members.len()];
+    let end_s = cost_of_last_task(&mut shares, budget, &|at, tasks| members[at].pace.index_s(tasks, caution));
+    members.iter_mut().zip(shares).for_each(|(member, share)| member.share = share);
     end_s
 }
 
