@@ -5,8 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::shares::{LEAST_S, new_workers_first};
-use super::tally::Tally;
+use super::shares::{LEAST_S, Tally, new_workers_first};
 use super::{
     Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
 };

@@ -5,8 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::shares::{LEAST_S, in_proportion, new_workers_first};
-use super::tally::Tally;
+use super::shares::{LEAST_S, Tally, in_proportion, new_workers_first};
 use super::{
     Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
 };
@@ -73,7 +72,7 @@ impl Controller {
                 times.push((i, (busy_s * scale).max(LEAST_S)));
             }
         }
-        self.done.clear();
+        self.done = Tally::default();
         let mean_s = times.iter().map(|(_, time_s)| time_s).sum::<f64>() / times.len().max(1) as f64;
         for (i, time_s) in times {
             let slot = round.workers[i].slot();

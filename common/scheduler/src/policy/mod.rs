@@ -12,7 +12,6 @@ mod proportional;
 mod pull;
 mod registry;
 mod shares;
-mod tally;
 mod uta;
 
 pub use arguments::{Arguments, PolicyError};

@@ -5,8 +5,7 @@
 //! Distributed Deep Neural Network Training", 2020 (arXiv 2007.11831), which uses those of the previous epoch.
 
 use super::ema::Ema;
-use super::shares::{in_proportion, new_workers_first};
-use super::tally::Tally;
+use super::shares::{Tally, in_proportion, new_workers_first};
 use super::{
     Decision, Policy, PolicyEntry, PolicyError, PolicyKind, PolicyState, Round, SchedulerRng, from_state, to_state,
 };
