@@ -11,7 +11,6 @@ pub(crate) const ATA: &str = "ata-auto";
 const FIXED: &str = "clairvoyant";
 pub(crate) const EQUAL: &str = "uta";
 
-/// Simulates the alternatives with tasks of the given size.
 pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
     let alone = |machine| {
         let run = Runs { links: None, ..runs }.of(EQUAL, &laws(&[machine], 1.0, 0.0), &[1])?;

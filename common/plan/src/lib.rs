@@ -180,7 +180,6 @@ impl PlanSpec {
         iterations(self.budget) * cases as u64
     }
 
-    /// Returns the number of machines in all.
     fn total(&self) -> u32 {
         self.machines.iter().map(|machine| machine.count).sum()
     }

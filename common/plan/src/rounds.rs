@@ -52,7 +52,6 @@ impl RoundSteps {
     }
 }
 
-/// Simulates rounds on all machines.
 pub(super) fn of(spec: &PlanSpec, alone: &StepCost, runs: Runs<'_>) -> Result<Option<PlannedRounds>, PlanError> {
     let Some(links) = &spec.links else { return Ok(None) };
     let gradients = links.links()?;

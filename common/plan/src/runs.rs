@@ -11,7 +11,6 @@ use crate::{PlanError, RoundSteps, StepCost, iterations};
 /// The seed of every run. With constant times, seeds only affect how ties are broken.
 const SEED: u64 = 1;
 
-/// Settings that runs have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs<'a> {
     pub(crate) budget: u64,
@@ -54,7 +53,7 @@ impl Runs<'_> {
         Ok(SimulatedRun { cost, allocation })
     }
 
-    /// Runs the policy, and returns the engine at the end. Times are in milliseconds.
+    /// Returns the engine at the end of the run. Times are in milliseconds.
     pub(crate) fn simulate(
         &self,
         policy: &str,

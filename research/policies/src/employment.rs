@@ -22,7 +22,6 @@ impl Schedule {
     pub(crate) const PARAMETERS: &'static str = "r=R1/R2/... (default: 1, growing by 1), at=K1/K2/... (iterations of \
          the changes; default: every 100), lr_decay=X (fixed r: the learning rate times X at each change)";
 
-    /// Reads `r`, `at` and `lr_decay`.
     pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         let workers = arguments.count_list("r")?;
         let changes = arguments.count_list("at")?;

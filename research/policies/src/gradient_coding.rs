@@ -31,7 +31,6 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
 /// workers.
 struct GradientCoding {
     stragglers: usize,
-    /// The groups of the next iteration.
     groups: Vec<Vec<WorkerId>>,
 }
 
@@ -42,7 +41,7 @@ fn deal<T: Copy>(workers: &[T], size: usize) -> Vec<Vec<T>> {
     (0..groups).map(|group| workers.iter().skip(group).step_by(groups).copied().collect()).collect()
 }
 
-/// Returns the share of a group. Shares are equal, and the remainder goes to the first groups.
+/// Returns the share of a group: equal ones, and the remainder goes to the first groups.
 fn share(tasks: u64, groups: usize, group: usize) -> u64 {
     let (groups, group) = (groups as u64, group as u64);
     tasks / groups + u64::from(group < tasks % groups)

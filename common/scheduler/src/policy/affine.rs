@@ -32,7 +32,6 @@ struct Affine {
     /// The shares of past iterations, by slot.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<BatchStatistics>,
-    /// The tasks and seconds of the current iteration.
     done: Tally,
 }
 

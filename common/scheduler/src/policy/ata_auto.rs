@@ -62,7 +62,6 @@ struct AtaAuto {
     time_price: Option<f64>,
     /// The model of each worker, by slot.
     models: Vec<WorkerModel>,
-    /// The noise of all workers.
     noise: NoisePool,
     /// The sum of all changes of speed so far, V: each counts with |ln| of its factor, at most 1.
     moved: f64,
@@ -78,7 +77,6 @@ struct AtaAuto {
     retries: Retries,
     /// The workers whose task in the current iteration is a probe.
     probed: Vec<WorkerId>,
-    /// The workers with new observations in the current iteration.
     fresh: Vec<WorkerId>,
     races: bool,
     plan: TaskPlan,
@@ -108,7 +106,6 @@ impl AtaAuto {
         model
     }
 
-    /// Returns the changepoint test that is suitable for a worker's times.
     fn test(&self, worker: WorkerId) -> Test {
         if !self.track || self.races {
             Test::None
@@ -147,8 +144,8 @@ impl AtaAuto {
         self.fresh = fresh;
     }
 
-    /// Returns the hazard of a change: the probability that a worker's speed changes from one round to the next, as if half a change had
-    /// been observed in one round.
+    /// Returns the hazard: the probability that a worker's speed changes from one round to the next, as if half a change had been seen in
+    /// one.
     fn hazard(&self) -> f64 {
         (exploration::PRIOR + self.moved) / (1.0 + self.tested)
     }
@@ -162,10 +159,9 @@ impl AtaAuto {
         self.place(worker.slot());
     }
 
-    /// Returns the number of standard deviations that are added to expected times, β. The expected largest of A normal deviations
-    /// is at most √(2 ln A). W/l stands for A, since a worker that ends long before the last is no risk, and one is added because
-    /// the plan decides whether one more worker takes part. The less a second of runtime is worth, the fewer risks are taken, and
-    /// the fewer slow workers are used.
+    /// Returns the number of standard deviations that are added to expected times, β: √(2 ln A) bounds the expected largest of A normal
+    /// deviations. W/l stands for A, since a worker that ends long before the last is no risk. The less a second of runtime is worth, the
+    /// fewer risks are taken, and the fewer slow workers are used.
     fn caution(&self) -> f64 {
         let factor = self.time_price.map_or(1.0, |price| self.spending / price);
         factor.clamp(*CAUTION.start(), *CAUTION.end()) * (2.0 * self.spending.max(2.0).ln()).sqrt()

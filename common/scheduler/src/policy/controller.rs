@@ -47,7 +47,6 @@ struct Controller {
     /// Exact shares in tasks, by slot; `None` until a worker was tried.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<Option<f64>>,
-    /// The tasks and seconds of the current iteration.
     done: Tally,
 }
 

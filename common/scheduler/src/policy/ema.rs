@@ -25,7 +25,6 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 ///
 /// The means are of computation alone, without the overhead of an assignment.
 pub(super) struct Ema {
-    /// The weight w of the newest task time.
     weight: f64,
     /// Seconds per task, by slot; `None` if the worker was never observed.
     means_s: Vec<Option<f64>>,

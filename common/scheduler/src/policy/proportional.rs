@@ -33,11 +33,9 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 ///
 /// Each worker is tried once first. A worker without a task in the last window keeps its previous mean.
 struct Proportional {
-    /// The means, as the policy EMA has them.
     means: Ema,
     /// The number of iterations between two changes of the means, W; `None` if they move with every task.
     window: Option<u64>,
-    /// The tasks and seconds of the current window.
     done: Tally,
 }
 

@@ -20,7 +20,6 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 /// another one, as long as there is one. No task is computed twice, and the step waits for the last.
 #[derive(Default)]
 struct Pull {
-    /// The workers that are about to begin.
     first: Vec<WorkerId>,
 }
 

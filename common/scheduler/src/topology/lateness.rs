@@ -62,7 +62,6 @@ impl VectorProgress {
             && self.remaining_s(now_s, first_chunk, chunks) > others_s
     }
 
-    /// Returns the time that the rest will take at the present rate.
     fn remaining_s(&self, now_s: f64, first_chunk: u64, chunks: u64) -> f64 {
         let next = self.next.unwrap_or(first_chunk);
         (now_s - self.due_s) * (chunks - next) as f64 / (next - first_chunk) as f64

@@ -43,7 +43,6 @@ pub(super) fn is_slow(own: OwnTimes, fastest: OwnTimes) -> bool {
 }
 
 impl Probing {
-    /// Returns the number of bytes of a probe, if a gradient has `up_bytes`.
     pub(super) fn bytes(up_bytes: f64) -> u64 {
         (up_bytes as u64).clamp(*BYTES.start(), *BYTES.end())
     }

@@ -98,7 +98,6 @@ pub struct LinkSetting {
     pub down_bytes: f64,
 }
 
-/// The measurements of a worker's link.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnLink {
     /// The throughput of gradients that only the worker's own link delayed.
@@ -123,7 +122,6 @@ pub struct LinkRates {
     workers: Vec<OwnLink>,
     /// The workers that were observed since the last step.
     fresh: Vec<WorkerId>,
-    /// The throughput of gradients that arrived together.
     together: Throughput,
     /// The number of those gradients, in place of bytes.
     vectors: Throughput,
@@ -131,7 +129,6 @@ pub struct LinkRates {
     fresh_together: (Throughput, Throughput),
     /// Seconds that a gradient and the parameters take on the coordinator's link, if known from the start.
     head: Option<(f64, f64)>,
-    /// The number of steps so far.
     steps: u64,
     /// The number of further steps that are stars because exchanges in shards were suspicious, and the number after the next
     /// suspicious one.

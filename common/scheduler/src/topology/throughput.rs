@@ -12,7 +12,6 @@ const CHANGED: f64 = 4.0;
 /// link that stays slow is believed to nearly four fifths after three steps.
 const DOUBTED: f64 = 0.25;
 
-/// The bytes that passed a link, and the seconds that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Throughput {
     pub(super) bytes: f64,

@@ -15,7 +15,6 @@ const CLOCK_S: f64 = 1e-9;
 struct Octave {
     /// The number of batches; each weighs less with every later one.
     count: f64,
-    /// The number of their tasks.
     tasks: f64,
     total_s: f64,
 }
@@ -48,7 +47,6 @@ impl From<SavedCosts> for BatchCosts {
 }
 
 impl BatchCosts {
-    /// Returns the costs that statistics of an earlier run show.
     pub(super) fn learned(earlier: &BatchStatistics) -> Self {
         let mut costs = Self::default();
         if let Some(line) = earlier.line() {
@@ -82,7 +80,6 @@ impl BatchCosts {
         self.octaves.is_empty()
     }
 
-    /// Returns the mean seconds of a task.
     pub(super) fn task_s(&self) -> f64 {
         let (total_s, tasks) =
             self.octaves.iter().fold((0.0, 0.0), |(s, a), octave| (s + octave.total_s, a + octave.tasks));

@@ -18,7 +18,6 @@ const SPARE: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranking {
     order: BTreeSet<(u64, u32)>,
-    /// The times, by slot.
     times_s: Vec<Option<f64>>,
 }
 
@@ -49,7 +48,7 @@ impl Ranking {
 const WORTH_A_TRY: f64 = 0.5;
 
 impl AtaAuto {
-    /// Returns the workers to use with their shares, and a few more that could help. The list is empty if no worker was ever observed.
+    /// Returns the workers to use with their shares, and a few more that could help; none if no worker was ever observed.
     pub(super) fn candidates(&self, round: &Round<'_>, caution: f64) -> Vec<PlannedWorker> {
         let newcomers = self.newcomers(round);
         let budget = round.budget - newcomers.len() as u64;
@@ -173,7 +172,7 @@ impl AtaAuto {
     }
 
     /// Returns the positions of workers that have never begun a task. Each gets one at once, since its time is only certain to be measured
-    /// if the step waits for it. If it is slow, others compute the task as well. In the first iteration nothing is known about any worker.
+    /// if the step waits for it. In the first iteration nothing is known about any worker.
     fn newcomers(&self, round: &Round<'_>) -> Vec<usize> {
         let is_first = !self.observed.ascending().any(|(worker, _)| position(round, worker).is_some());
         if is_first {

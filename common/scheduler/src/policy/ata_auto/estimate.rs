@@ -41,12 +41,10 @@ impl Pairs {
         self.count += sign * other.count;
     }
 
-    /// Returns the pairs with their sum limited to [`MOST_EXCEPTIONAL`] per pair.
     fn bounded(self) -> Self {
         Self { sum: self.sum.min(MOST_EXCEPTIONAL * self.count), ..self }
     }
 
-    /// Returns at most [`KEPT`] pairs with the same mean.
     fn recent(self) -> Self {
         if self.count <= KEPT { self } else { Self { sum: self.sum * KEPT / self.count, count: KEPT } }
     }
@@ -140,7 +138,6 @@ pub(super) struct Estimate {
     round: Option<WindowBlock>,
     last: Option<f64>,
     pub(super) noise: Noise,
-    /// The noise of the current iteration.
     fresh_noise: Noise,
 }
 

@@ -23,14 +23,13 @@ const MOST_EXPLORED: usize = 64;
 /// The largest span of probe lengths: the longest is at most a factor of exp(20) above the shortest.
 const MOST_SPAN: f64 = 20.0;
 
-/// Probes idle workers in turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Exploration {
     /// The slots in the order in which they are explored: shuffled when they are added, and then always the same.
     queue: VecDeque<u32>,
 }
 
-/// The numbers of workers and the times of a plan for an iteration, from which the cost of a probe follows.
+/// The parts of a plan from which the cost of a probe follows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outline {
     /// The number of workers with a share, A.
@@ -77,9 +76,8 @@ impl Outline {
         ((workers - used) / workers * (rate / (4.0 * used)).sqrt()).min(MOST)
     }
 
-    /// Returns limits on the length of probes: from the length of the fastest worker's task to the whole iteration, each a factor of
-    /// about e apart, and each with the same part of the worker time. So the worker that would gain most is found soonest, at
-    /// little cost for each that is explored.
+    /// Returns limits on the length of probes, each a factor of about e apart, and each with the same part of the worker time. So the
+    /// worker that would gain most is found soonest, at little cost for each that is explored.
     fn limits_s(&self, allowance: f64, rng: &mut SchedulerRng) -> Vec<f64> {
         let fastest_s = self.fastest_s.min(self.longest_s);
         // A clock may measure zero.
@@ -102,7 +100,6 @@ impl Outline {
 }
 
 impl Exploration {
-    /// Returns whether the queue can be one of workers.
     pub(super) fn is_valid(&self) -> bool {
         self.queue.iter().all(|slot| (*slot as usize) < self.queue.len())
     }

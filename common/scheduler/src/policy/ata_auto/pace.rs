@@ -7,7 +7,6 @@ const SLOWER: f64 = 0.5;
 /// The factor on the cost of more tasks than a worker is trusted with.
 const UNTRUSTED: f64 = 1e6;
 
-/// The expected times of a worker's tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
     /// Seconds per assignment that are not computation, o.
@@ -24,7 +23,6 @@ pub(super) struct Pace {
     pub(super) doubt: f64,
     /// The variance that times of one iteration share, as part of the doubt.
     pub(super) shared: f64,
-    /// The hazard of a change of the worker's speed.
     pub(super) hazard: f64,
     /// The most tasks that the worker is trusted with, if it computes its share as one batch.
     pub(super) most: Option<u64>,

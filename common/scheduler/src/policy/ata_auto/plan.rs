@@ -14,7 +14,6 @@ pub(super) struct PlannedWorker {
     pub(super) position: usize,
     pub(super) worker: WorkerId,
     pub(super) pace: Pace,
-    /// The number of tasks planned for it.
     pub(super) share: u64,
     /// The time that vectors take on its own link.
     pub(super) own: OwnTimes,
@@ -53,7 +52,6 @@ impl IndexedMember {
     }
 }
 
-/// The plan for an iteration.
 #[derive(Debug, Default)]
 pub(super) struct TaskPlan {
     members: Vec<IndexedMember>,
@@ -63,7 +61,6 @@ pub(super) struct TaskPlan {
     limits_s: Vec<(WorkerId, f64)>,
 }
 
-/// A worker that is late with its tasks.
 #[derive(Clone, Copy)]
 struct LateWorker {
     worker: WorkerId,
@@ -256,9 +253,8 @@ fn share(free: &[FreeWorker<'_>], i: usize, left: u64, caution: f64) -> u64 {
     least
 }
 
-/// Returns how many of the latest workers to overtake. The iteration ends with the last worker, so all that are later than a copy would
-/// be must be overtaken. `copy_s` returns the time that the i-th copier needs for some tasks, `time_price` is the price of a second, and
-/// `fallback_s` is what is lost if any is overtaken.
+/// Returns how many of the latest workers to overtake: all that are later than a copy would be, since the iteration ends with the last.
+/// `copy_s` returns the time that the i-th copier needs for some tasks, and `fallback_s` is what is lost if any is overtaken.
 fn most_worth(
     late: &[LateWorker],
     copy_s: impl Fn(usize, u64) -> Option<f64>,

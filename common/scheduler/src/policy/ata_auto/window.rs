@@ -10,7 +10,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Consecutive rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WindowBlock {
     pub(super) count: f64,
@@ -71,7 +70,6 @@ pub(super) enum Test {
     All,
 }
 
-/// The result of testing a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
     /// The round is one more observation.

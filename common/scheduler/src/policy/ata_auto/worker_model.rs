@@ -24,10 +24,8 @@ pub(super) struct WorkerModel {
     /// The batches of the current iteration, and those held aside.
     fresh_batches: Vec<(u64, f64)>,
     held_batches: Vec<(u64, f64)>,
-    /// Whether the worker was observed in this iteration.
     #[serde(skip)]
     pub(super) is_fresh: bool,
-    /// Whether its task in this iteration is a probe.
     #[serde(skip)]
     pub(super) is_probed: bool,
 }
@@ -62,7 +60,7 @@ impl WorkerModel {
         (self.times.count() > 0.0).then_some(least_s)
     }
 
-    /// Returns the seconds of work that was cancelled since the last change, E, if no time was observed.
+    /// Returns E, if no time was observed.
     pub(super) fn only_censored_s(&self) -> Option<f64> {
         (self.times.count() == 0.0).then_some(self.censored_s)
     }
