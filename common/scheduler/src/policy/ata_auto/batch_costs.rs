@@ -22,28 +22,10 @@ struct Octave {
 /// The recent batches of a worker, by size. A worker's batches are usually of nearly one size, from which no line follows, so batches of
 /// other sizes are not forgotten over them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "SavedCosts")]
 pub(super) struct BatchCosts {
     octaves: Vec<Octave>,
     /// The largest number of tasks in a batch.
     pub(super) largest: u64,
-}
-
-/// What a saved state has: also that of releases which kept sums over all batches.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum SavedCosts {
-    BySize { octaves: Vec<Octave>, largest: u64 },
-    Sums(BatchStatistics),
-}
-
-impl From<SavedCosts> for BatchCosts {
-    fn from(saved: SavedCosts) -> Self {
-        match saved {
-            SavedCosts::BySize { octaves, largest } => Self { octaves, largest },
-            SavedCosts::Sums(sums) => Self::learned(&sums),
-        }
-    }
 }
 
 impl BatchCosts {
@@ -164,22 +146,15 @@ mod tests {
         assert!(line.fixed_s.is_finite() && line.per_task_s.is_finite(), "a clock may measure anything: {line:?}");
     }
 
-    /// A checkpoint may be from a release that kept sums.
     #[test]
-    fn sums_of_an_earlier_release_are_read() {
+    fn the_line_of_an_earlier_run_is_taken_over() {
         let mut sums = BatchStatistics::default();
         sums.observe(4, 3.0);
         sums.observe(12, 5.0);
-        let costs: BatchCosts = serde_json::from_value(serde_json::to_value(sums).unwrap()).unwrap();
+        let costs = BatchCosts::learned(&sums);
         let line = costs.line().unwrap();
-        assert!(
-            (line.fixed_s - 2.0).abs() < 1e-9 && (line.per_task_s - 0.25).abs() < 1e-9 && costs.largest == 12,
-            "{line:?}"
-        );
-        let saved: BatchCosts = serde_json::from_value(serde_json::to_value(&costs).unwrap()).unwrap();
-        assert_eq!(saved, costs);
-        let none: BatchCosts =
-            serde_json::from_value(serde_json::to_value(BatchStatistics::default()).unwrap()).unwrap();
-        assert_eq!(none, BatchCosts::default());
+        assert!((line.fixed_s - 2.0).abs() < 1e-9 && (line.per_task_s - 0.25).abs() < 1e-9, "{line:?}");
+        assert_eq!(costs.largest, 12);
+        assert_eq!(BatchCosts::learned(&BatchStatistics::default()), BatchCosts::default());
     }
 }
