@@ -13,13 +13,13 @@ pub(crate) const EQUAL: &str = "uta";
 
 pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
     let alone = |machine| {
-        let run = Runs { links: None, ..runs }.of(EQUAL, &laws(&[machine], 1.0, 0.0), &[1])?;
+        let run = Runs { links: None, ..runs }.of(EQUAL, &laws([machine], 1.0, 0.0), &[1])?;
         Ok((machine, run[0].cost.clone()))
     };
     let mut alone = spec.machines.iter().map(alone).collect::<Result<Vec<(&Machine, StepCost)>, PlanError>>()?;
     alone.sort_by(|(_, a), (_, b)| a.step_s.total_cmp(&b.step_s));
     let machines: Vec<&Machine> = alone.iter().map(|(machine, _)| *machine).collect();
-    let law = laws(&machines, 1.0, 0.0);
+    let law = laws(machines.iter().copied(), 1.0, 0.0);
     let counts = counts(spec.total(), &machines, spec.budget);
     let equal = runs.of(EQUAL, &law, &[spec.total()])?;
     let fixed = runs.of(FIXED, &law, &counts)?.into_iter().map(|run| run.cost);
@@ -62,9 +62,9 @@ fn worths(machines: &[&Machine], ata: &[SimulatedRun], started: u32) -> Vec<Wort
 }
 
 /// Returns the time laws of these machines in milliseconds, separated by `;`.
-pub(super) fn laws(machines: &[&Machine], size: f64, overhead_s: f64) -> String {
-    let of = |machine: &&Machine| vec![machine.law(size, overhead_s); machine.count as usize];
-    machines.iter().flat_map(of).collect::<Vec<_>>().join("; ")
+pub(super) fn laws<'a>(machines: impl IntoIterator<Item = &'a Machine>, size: f64, overhead_s: f64) -> String {
+    let of = |machine: &Machine| vec![machine.law(size, overhead_s); machine.count as usize];
+    machines.into_iter().flat_map(of).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the numbers of machines to simulate. They include the number of tasks and, for each kind, the number of machines up to

@@ -33,8 +33,7 @@ pub(super) fn of(
     given: &StepCost,
     runs: Runs<'_>,
 ) -> Result<PlannedEfficiency, PlanError> {
-    let machines: Vec<&Machine> = spec.machines.iter().collect();
-    let law = cluster::laws(&machines, 1.0, 0.0);
+    let law = cluster::laws(&spec.machines, 1.0, 0.0);
     let mut tried = Vec::new();
     for budget in FACTORS.map(|factor| spec.budget as f64 * factor) {
         if budget.fract() == 0.0 && budget <= MAX_PLANNED_BUDGET as f64 {

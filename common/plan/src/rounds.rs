@@ -56,8 +56,7 @@ pub(super) fn of(spec: &PlanSpec, alone: &StepCost, runs: Runs<'_>) -> Result<Op
     let Some(links) = &spec.links else { return Ok(None) };
     let gradients = links.links()?;
     let differences = LinksSpec { difference_bits: Some(spec.rounds.difference_bits), ..links.clone() }.links()?;
-    let machines: Vec<&Machine> = spec.machines.iter().collect();
-    let law = cluster::laws(&machines, 1.0, 0.0);
+    let law = cluster::laws(&spec.machines, 1.0, 0.0);
     // The steps and the seconds of a round on links that are so many times as fast, and how many times as many tasks as gradients these are.
     let compare = |factor: f64| {
         let (steps, round_s) = mean_round(spec, runs, faster(differences, factor), cluster::ATA)?;
@@ -90,7 +89,7 @@ fn mean_round(spec: &PlanSpec, runs: Runs<'_>, links: Links, policy: &str) -> Re
         ..machine.clone()
     };
     let machines: Vec<Machine> = spec.machines.iter().map(one_by_one).collect();
-    let law = cluster::laws(&machines.iter().collect::<Vec<_>>(), 1.0, 0.0);
+    let law = cluster::laws(&machines, 1.0, 0.0);
     let mut ends = RoundEnds::default();
     Runs { links: Some(links), rounds: Some(spec.rounds), ..runs }.simulate(policy, &law, spec.total(), &mut ends)?;
     Ok(ends.means())

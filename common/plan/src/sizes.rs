@@ -4,7 +4,7 @@ use ata_simulator::MAX_BUDGET;
 use serde::Serialize;
 
 use crate::runs::Runs;
-use crate::{Machine, PlanError, PlanSpec, StepCost, cluster};
+use crate::{PlanError, PlanSpec, StepCost, cluster};
 
 /// Another size of tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,7 +27,6 @@ const NEAR: f64 = 0.02;
 
 /// Returns the size to use instead of the given one, whose step costs `given`, if that is worth it.
 pub(super) fn better(spec: &PlanSpec, given: &StepCost, runs: Runs<'_>) -> Result<Option<TaskSize>, PlanError> {
-    let machines: Vec<&Machine> = spec.machines.iter().collect();
     let mut sizes = Vec::new();
     for size in SIZES {
         let budget = spec.budget as f64 / size;
@@ -35,7 +34,7 @@ pub(super) fn better(spec: &PlanSpec, given: &StepCost, runs: Runs<'_>) -> Resul
             continue;
         }
         let budget = budget as u64;
-        let law = cluster::laws(&machines, size, spec.task_overhead_s);
+        let law = cluster::laws(&spec.machines, size, spec.task_overhead_s);
         let run = Runs { budget, ..runs }.of(cluster::ATA, &law, &[given.machines])?;
         sizes.push(TaskSize { size, budget, step_s: run[0].cost.step_s });
     }
