@@ -136,8 +136,7 @@ impl Policy for Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
-    use crate::policy::{POLICIES, PolicyContext};
+    use crate::policy::tests::{built, decide};
 
     fn controller(gain: f64, dead_band: f64, shares: &[f64]) -> Controller {
         let shares = shares.iter().copied().map(Some).collect();
@@ -175,7 +174,7 @@ mod tests {
     /// With constant times, the shares end in proportion to speed.
     #[test]
     fn converges_to_equal_times() {
-        let mut policy = POLICIES.build("controller", &PolicyContext::default()).unwrap();
+        let mut policy = built("controller");
         let mut allocation = decide(&mut *policy, 1, 70, &[(0, 0.0); 3]).allocation;
         assert!(allocation.iter().all(|tasks| [23, 24].contains(tasks)));
         for iteration in 2..60 {

@@ -99,11 +99,10 @@ impl Policy for Ema {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
-    use crate::policy::{POLICIES, PolicyContext};
+    use crate::policy::tests::{built, decide};
 
     fn observed(specification: &str, times_s: &[&[f64]]) -> Box<dyn Policy> {
-        let mut policy = POLICIES.build(specification, &PolicyContext::default()).unwrap();
+        let mut policy = built(specification);
         for (slot, times_s) in times_s.iter().enumerate() {
             times_s.iter().for_each(|&time_s| policy.observe(WorkerId::from_slot(slot), time_s));
         }

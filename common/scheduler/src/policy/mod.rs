@@ -210,6 +210,10 @@ mod tests {
     use super::*;
     use rand::{RngExt, SeedableRng};
 
+    pub(crate) fn built(text: &str) -> Box<dyn Policy> {
+        POLICIES.build(text, &PolicyContext::default()).unwrap()
+    }
+
     /// Returns what `policy` decides in iteration `iteration` for workers with these (K_i, T_i).
     pub(crate) fn decide(policy: &mut dyn Policy, iteration: u64, budget: u64, observed: &[(u64, f64)]) -> Decision {
         with_round(iteration, budget, observed, |round| policy.decide(round, &mut SchedulerRng::seed_from_u64(5)))
@@ -238,7 +242,7 @@ mod tests {
         for (name, round) in
             ["ata-auto", "ema", "affine"].into_iter().flat_map(|name| (0..40).map(move |at| (name, at)))
         {
-            let mut policy = POLICIES.build(name, &PolicyContext::default()).unwrap();
+            let mut policy = built(name);
             let mut observed = vec![(0, 0.0); 6];
             for (slot, (count, total_s)) in observed.iter_mut().enumerate() {
                 for _ in 0..rng.random_range(2..9) {
@@ -260,15 +264,7 @@ mod tests {
             assert!(planned_s > 0.0 && finish_s.len() > 3, "{name} {round}: {finish_s:?}");
             for (from, to) in (0..finish_s.len()).flat_map(|from| (0..finish_s.len()).map(move |to| (from, to))) {
                 if from != to && finish_s[from][1] > 0.0 {
-                    let moved_s = end_s(&|i| {
-                        finish_s[i][if i == from {
-                            0
-                        } else if i == to {
-                            2
-                        } else {
-                            1
-                        }]
-                    });
+                    let moved_s = end_s(&|i| finish_s[i][1 + usize::from(i == to) - usize::from(i == from)]);
                     assert!(moved_s >= planned_s, "{name} {round}, from {from} to {to}: {finish_s:?}");
                 }
             }
@@ -293,11 +289,11 @@ mod tests {
             ("affine", r#"{"shares": [], "done": [[1, -1.0]]}"#, false),
             ("uta", "[1]", false),
         ] {
-            let mut policy = POLICIES.build(policy, &PolicyContext::default()).unwrap();
+            let mut policy = built(policy);
             assert_eq!(policy.restore(serde_json::from_str(state).unwrap()).is_ok(), is_good, "{state}");
         }
         for (total_s, is_good) in [(2.0, true), (-2.0, false)] {
-            let mut policy = POLICIES.build("affine", &PolicyContext::default()).unwrap();
+            let mut policy = built("affine");
             let mut share = crate::batches::BatchStatistics::default();
             share.observe(1, total_s);
             let state = serde_json::json!({"shares": [share], "done": []});

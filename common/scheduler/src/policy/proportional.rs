@@ -94,12 +94,11 @@ impl Policy for Proportional {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
-    use crate::policy::{POLICIES, PolicyContext};
+    use crate::policy::tests::{built, decide};
 
     /// Returns the allocations of iterations in which worker i's tasks take `times_s[k][i]` seconds each.
     fn allocations<const N: usize>(specification: &str, budget: u64, times_s: &[[f64; N]]) -> Vec<Vec<u64>> {
-        let mut policy = POLICIES.build(specification, &PolicyContext::default()).unwrap();
+        let mut policy = built(specification);
         let mut observed = [(0, 0.0); N];
         let run = times_s.iter().zip(1..).map(|(times_s, iteration)| {
             let allocation = decide(&mut *policy, iteration, budget, &observed).allocation.to_vec();
