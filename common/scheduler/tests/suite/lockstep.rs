@@ -23,7 +23,6 @@ fn iterate(lockstep: &mut Lockstep, costs: &[Cost]) -> (Vec<u64>, f64) {
     (shares, longest_s)
 }
 
-/// Returns the policies that are accepted, with the parameters that some need.
 fn accepted() -> Vec<String> {
     let named = Lockstep::policies(POLICIES).map(|entry| match entry.name {
         "fta" | "cmab-oracle" => format!("{}:means=1/2/4/8", entry.name),
@@ -50,19 +49,6 @@ fn policies_that_do_not_wait_for_whole_shares_are_refused() {
     ] {
         let error = Lockstep::new(4, 16, POLICIES, policy, 0).err().expect(policy).to_string();
         assert!(error.contains(message), "{policy}: {error}");
-    }
-}
-
-/// The "policies that use all tasks" are all but the bandits of Egger et al., which employ r workers with a task each.
-#[test]
-fn shares_add_up_to_the_budget() {
-    for policy in accepted() {
-        let mut lockstep = lockstep(4, 50, &policy);
-        for _ in 0..60 {
-            let (shares, _) = iterate(&mut lockstep, &[(0.0, 1.0), (0.5, 2.0), (0.0, 4.0), (3.0, 8.0)]);
-            let chooses = policy.starts_with("cmab") || policy == "successive";
-            assert!(chooses || shares.iter().sum::<u64>() == 50, "{policy}: {shares:?}");
-        }
     }
 }
 
@@ -114,13 +100,16 @@ fn workers_leave_and_come_back() {
     assert_eq!(lockstep.next().unwrap_err().to_string(), "no worker is present: one has to join first");
 }
 
+/// Shares add up to the budget, except for the bandits of Egger et al., which employ r workers with a task each.
 #[test]
-fn what_is_saved_continues() {
+fn shares_are_of_the_budget_and_what_is_saved_continues() {
     let costs = [(0.0, 1.0), (0.5, 2.0), (0.0, 4.0), (3.0, 8.0)];
     for policy in accepted() {
         let mut first = lockstep(4, 50, &policy);
-        for _ in 0..9 {
-            iterate(&mut first, &costs);
+        let chooses = policy.starts_with("cmab") || policy == "successive";
+        for _ in 0..51 {
+            let (shares, _) = iterate(&mut first, &costs);
+            assert!(chooses || shares.iter().sum::<u64>() == 50, "{policy}: {shares:?}");
         }
         let saved = serde_json::to_string(&first.save()).unwrap();
         let mut second = lockstep(4, 50, &policy);
@@ -129,7 +118,7 @@ fn what_is_saved_continues() {
         for _ in 0..9 {
             assert_eq!(iterate(&mut first, &costs), iterate(&mut second, &costs), "{policy}");
         }
-        assert_eq!(first.iteration(), 18);
+        assert_eq!(first.iteration(), 60);
     }
 }
 

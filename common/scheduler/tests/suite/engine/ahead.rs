@@ -142,12 +142,20 @@ fn the_tasks_of_a_worker_that_had_delivered_are_taken_by_others() {
 }
 
 #[test]
-fn a_lease_ahead_that_fails_is_computed_again() {
-    let (mut cluster, next) = travelling(3);
-    let failed = lease_of(&next, 2);
-    let again = assigned(&cluster.fail(2, &failed));
-    assert_eq!((indices(&again), again[0].1.iteration), (failed.tasks.indices().collect(), failed.iteration));
-    assert!(again.iter().all(|(number, _)| *number != 2), "by others");
+fn a_lease_ahead_that_fails_or_is_given_back_goes_to_others() {
+    for fails in [false, true] {
+        let (mut cluster, next) = travelling(3);
+        let lease = lease_of(&next, 2);
+        let effects = if fails {
+            cluster.fail(2, &lease)
+        } else {
+            cluster.tell(Event::WorkerLeaving { worker: worker(2) });
+            cluster.report(2, lease.id, Report::GivenBack).unwrap()
+        };
+        let again = assigned(&effects);
+        assert_eq!((indices(&again), again[0].1.iteration), (lease.tasks.indices().collect(), lease.iteration));
+        assert!(again.iter().all(|(number, _)| *number != 2));
+    }
 }
 
 /// A worker leaves only once the vectors of both iterations are delivered.
@@ -163,15 +171,6 @@ fn a_worker_that_leaves_delivers_what_it_has_begun() {
     let asked = cluster.collections().into_iter().find(|asked| asked.leases.contains(&lease)).expect("it is asked");
     let effects = cluster.tell(Event::Delivered { worker: worker(1), collection: asked.id });
     assert!(effects.contains(&Effect::Left { worker: worker(1) }), "{effects:?}");
-}
-
-#[test]
-fn a_lease_ahead_that_is_given_back_goes_to_others() {
-    let (mut cluster, next) = travelling(3);
-    cluster.tell(Event::WorkerLeaving { worker: worker(1) });
-    let lease = lease_of(&next, 1);
-    let again = assigned(&cluster.report(1, lease.id, Report::GivenBack).unwrap());
-    assert_eq!((indices(&again), again[0].1.iteration), (lease.tasks.indices().collect(), lease.iteration));
 }
 
 #[test]

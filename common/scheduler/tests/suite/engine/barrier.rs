@@ -12,16 +12,10 @@ use crate::engine::support::{
 #[test]
 fn a_barrier_iteration_waits_for_every_task() {
     let mut cluster = Cluster::new("fta", 7, 3);
-    cluster.join(1);
-    cluster.join(2);
-    let effects = cluster.join(3);
-    assert!(is_start(&effects[0], 1));
-    let leases = assigned(&effects);
+    let leases = cluster.join_all(3);
     assert_eq!(indices(&leases), (0..7).collect::<Vec<_>>());
     assert!(leases.iter().all(|(_, lease)| lease.iteration == Iteration(1)));
-    let share =
-        |number| ranges(&leases).iter().filter(|(w, _)| *w == number).map(|(_, tasks)| tasks.count).sum::<u64>();
-    assert_eq!([1, 2, 3].map(share), [4, 2, 1]);
+    assert_eq!([1, 2, 3].map(|number| lease_of(&leases, number).tasks.count), [4, 2, 1]);
 
     cluster.now_s = 10.0;
     let (last, others) = leases.split_last().unwrap();
@@ -35,13 +29,17 @@ fn a_barrier_iteration_waits_for_every_task() {
     assert_eq!(ledger.allocation_mean(), [4.0, 2.0, 1.0]);
 }
 
+/// The first iteration waits for `min_workers`, and later ones if nobody is left.
 #[test]
-fn the_first_iteration_waits_for_min_workers_and_says_so_once() {
+fn a_run_waits_for_workers_and_says_so_once() {
     let mut cluster = Cluster::new("uta", 2, 2);
-    let waiting = |present| Effect::Wait { present, needed: 2 };
-    assert_eq!(cluster.join(1), [waiting(1)]);
+    let waiting = |present, needed| Effect::Wait { present, needed };
+    assert_eq!(cluster.join(1), [waiting(1, 2)]);
     assert_eq!(cluster.join(1), [], "a worker that joins again changes nothing");
     assert_eq!(assigned(&cluster.join(2)).len(), 2);
+    cluster.lose(1);
+    assert_eq!(cluster.lose(2), [waiting(0, 1)]);
+    assert_eq!(indices(&assigned(&cluster.join(3))), [0, 1]);
 }
 
 #[test]
@@ -62,14 +60,6 @@ fn a_lost_workers_tasks_go_to_the_others_within_the_iteration() {
     assert_eq!(steps(&effects), [(1, vec![TaskRange { first: 0, count: 7 }])]);
     cluster.commit(1);
     assert!(cluster.engine.ledger().tasks_wasted >= 1);
-}
-
-#[test]
-fn with_nobody_left_the_iteration_waits_for_a_worker() {
-    let mut cluster = Cluster::new("uta", 3, 1);
-    let leases = assigned(&cluster.join(1));
-    assert_eq!(cluster.lose(1), [Effect::Wait { present: 0, needed: 1 }]);
-    assert_eq!(indices(&assigned(&cluster.join(2))), indices(&leases));
 }
 
 /// Invariant 4: a task enters a step at most once.
@@ -133,7 +123,7 @@ fn waiting_for_parameters_is_no_overhead() {
         cluster.deliver(2);
         leases = assigned(&cluster.commit(iteration));
     }
-    let of_each = cluster.engine.ledger().workers.iter().map(|cost| cost.overhead_s).collect::<Vec<_>>();
+    let of_each = [0, 1].map(|slot| cluster.engine.ledger().workers[slot].overhead_s);
     assert_eq!(of_each, [2.0 * 1.25, 2.0 * 2.25], "the ledger counts all that was not computation");
 }
 
@@ -163,10 +153,9 @@ fn tasks_that_hang_everywhere_end_the_run() {
         assert_eq!(assigned(&cluster.join(1)).len(), 1, "it comes back, and tries again");
     }
     cluster.now_s += 241.0;
-    let effects = cluster.timeout();
-    let Effect::Abort { reason: AbortReason::TasksFailed { attempts: 3, .. } } = effects[1] else {
-        panic!("{effects:?}")
-    };
+    let aborted =
+        |effect: &Effect| matches!(effect, Effect::Abort { reason: AbortReason::TasksFailed { attempts: 3, .. } });
+    assert!(aborted(&cluster.timeout()[1]));
 }
 
 #[test]
@@ -182,7 +171,6 @@ fn a_newcomer_works_from_the_next_iteration_and_a_returning_worker_is_remembered
     assert_eq!(cluster.engine.statistics()[0].observed, 2);
 }
 
-/// A worker that failed a task never gets it again while there is another worker, however often others fail it.
 #[test]
 fn a_lease_remembers_all_who_failed_it() {
     let mut cluster = Cluster::new("uta", 5, 5);
@@ -250,7 +238,6 @@ fn an_eviction_blames_only_the_task_that_was_begun() {
     assert_eq!(again, [(2, TaskRange::single(0)), (2, TaskRange { first: 1, count: 7 })]);
 }
 
-/// A policy that breaks the rules ends the run with a message about it.
 #[test]
 fn a_decision_that_cannot_be_carried_out_ends_the_run() {
     struct Lazy;
@@ -279,5 +266,5 @@ fn a_forgotten_worker_is_unknown() {
     assert_eq!(cluster.engine.statistics()[1].observed, 1, "not while it is present");
     cluster.lose(2);
     cluster.tell(Event::WorkerForgotten { worker: worker(2) });
-    assert_eq!(cluster.engine.statistics().iter().map(|known| known.observed).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!([0, 1].map(|slot| cluster.engine.statistics()[slot].observed), [1, 0]);
 }

@@ -73,7 +73,6 @@ fn a_batch_that_fails_everywhere_ends_the_run() {
     assert!(matches!(&again[..], [Effect::Abort { reason }] if hopeless(reason)), "{again:?}");
 }
 
-/// What was learned about batches is saved.
 #[test]
 fn costs_outlive_the_process() {
     let (mut cluster, leases) = cluster(&[1, 3]);

@@ -27,7 +27,6 @@ fn its_deadline_stands_still_and_that_of_others_does_not() {
     assert_eq!(evicted(&cluster.timeout()), [1]);
 }
 
-/// Events about workers that hold nothing or are absent change nothing.
 #[test]
 fn workers_without_leases_are_not_blocked() {
     let mut cluster = Cluster::new("uta", 1, 1);

@@ -65,46 +65,32 @@ fn a_step_applies_its_collections_once_it_is_taken() {
     assert!(cluster.tell(step_committed()).is_empty(), "a step is committed once");
 }
 
-/// Everything that the lost worker computed is wasted, and its tasks are computed again.
+/// Everything is wasted that was computed by a worker that is lost before delivery, or whose collection fails. The latter rests.
 #[test]
-fn a_worker_lost_before_delivery_is_replaced() {
-    let (mut cluster, leases) = computed();
-    cluster.deliver(3);
-    let effects = cluster.tell(lost(1));
-    assert_eq!(outcomes(&effects), [(1, TaskOutcome::Lost)]);
-    let again = assigned(&effects);
-    assert_eq!(indices(&again), lease_of(&leases, 1).tasks.indices().collect::<Vec<_>>());
-    assert!(cluster.tell(step_committed()).is_empty(), "the step was taken back");
+fn a_worker_that_does_not_deliver_is_replaced() {
+    for fails in [false, true] {
+        let (mut cluster, leases) = computed();
+        cluster.deliver(3);
+        let failed = Event::CollectionFailed { worker: worker(1), collection: asked_of(&cluster, 1) };
+        let (event, outcome) = if fails { (failed, TaskOutcome::Failed) } else { (lost(1), TaskOutcome::Lost) };
+        let effects = cluster.tell(event);
+        assert_eq!(outcomes(&effects), [(1, outcome)]);
+        let rests = |effect: &Effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == 1);
+        assert_eq!(effects.iter().any(rests), fails, "{effects:?}");
+        let again = assigned(&effects);
+        assert_eq!(indices(&again), lease_of(&leases, 1).tasks.indices().collect::<Vec<_>>());
+        assert!(again.iter().all(|(number, _)| *number != 1));
+        assert!(cluster.tell(event).is_empty(), "it happened once");
+        assert!(cluster.tell(step_committed()).is_empty(), "the step was taken back");
 
-    let effects = compute(&mut cluster, &again);
-    assert_eq!(steps(&effects).len(), 1, "the step is ordered again");
-    let mut expected = [vec![3, 2], holders(&again)].concat();
-    expected.sort_unstable();
-    assert_eq!(
-        cluster.contributors(),
-        expected,
-        "worker 3 is done, worker 2 is asked for two sums, worker 1 for nothing"
-    );
-    cluster.commit(1);
-    assert_eq!(cluster.applied_and_wasted(), (7, 4));
-    assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 0);
-}
-
-#[test]
-fn a_worker_whose_collection_failed_rests_while_others_compute() {
-    let (mut cluster, leases) = computed();
-    let failed = Event::CollectionFailed { worker: worker(1), collection: asked_of(&cluster, 1) };
-    let effects = cluster.tell(failed);
-    assert_eq!(outcomes(&effects), [(1, TaskOutcome::Failed)]);
-    let rests = |effect: &Effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == 1);
-    assert!(effects.iter().any(rests), "{effects:?}");
-    let again = assigned(&effects);
-    assert_eq!(indices(&again), lease_of(&leases, 1).tasks.indices().collect::<Vec<_>>());
-    assert!(again.iter().all(|(number, _)| *number != 1));
-    assert!(cluster.tell(failed).is_empty(), "it failed once");
-    compute(&mut cluster, &again);
-    cluster.commit(1);
-    assert_eq!(cluster.applied_and_wasted(), (7, 4));
+        assert_eq!(steps(&compute(&mut cluster, &again)).len(), 1, "the step is ordered again");
+        let mut expected = [vec![3, 2], holders(&again)].concat();
+        expected.sort_unstable();
+        assert_eq!(cluster.contributors(), expected, "worker 2 is asked for two sums, worker 1 for nothing");
+        cluster.commit(1);
+        assert_eq!(cluster.applied_and_wasted(), (7, 4));
+        assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 0);
+    }
 }
 
 /// Three workers race for a step. Each of those that were first sends one vector. The tasks of a worker that does not deliver it are
@@ -160,7 +146,6 @@ fn a_step_that_waits_leaves_the_engine_idle() {
     assert_eq!(assigned(&cluster.commit(1)).len(), 4, "worker 4 takes part from now on");
 }
 
-/// Collections of another worker, of another iteration, or that never existed are ignored.
 #[test]
 fn unknown_collections_change_nothing() {
     let (mut cluster, _) = computed();

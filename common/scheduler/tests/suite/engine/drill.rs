@@ -33,9 +33,7 @@ pub(crate) fn config(budget: u64, iterations: u64) -> EngineConfig {
 pub(crate) enum Nature {
     /// The worker computes its leases, in this many seconds per task.
     Sound(f64),
-    /// The worker fails each lease.
     Fails,
-    /// The worker never answers.
     Hangs,
     /// The worker computes its leases, in this many seconds per task, but every sum that it sends is refused.
     Refused(f64),
@@ -85,14 +83,10 @@ pub(crate) struct Drill {
     asked: BTreeMap<CollectionId, WorkerId>,
     /// Events for the engine once its effects so far are carried out.
     next: VecDeque<Event>,
-    /// The number of names that took part.
     names: u32,
     is_over: bool,
-    /// The reason why the run was given up, if it was.
     pub(crate) aborted: Option<AbortReason>,
-    /// The times at which iterations began.
     starts_s: Vec<f64>,
-    /// The times at which leases failed.
     pub(crate) failures_s: Vec<f64>,
     pub(crate) expelled: Vec<WorkerId>,
 }
@@ -139,7 +133,6 @@ impl Drill {
         self
     }
 
-    /// Runs to the end.
     pub(crate) fn run(mut self) -> Self {
         self.tell(Event::Proceed);
         for _ in 0..1_000_000 {

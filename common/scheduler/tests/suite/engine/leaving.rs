@@ -15,7 +15,6 @@ fn left(number: u32) -> Effect {
     Effect::Left { worker: worker(number) }
 }
 
-/// Delivers all collections of a worker, and returns the effects.
 fn deliver(cluster: &mut Cluster, number: u32) -> Vec<Effect> {
     let of_it = cluster.collections().into_iter().filter(|asked| asked.worker == worker(number));
     let delivered = of_it.map(|asked| Event::Delivered { worker: asked.worker, collection: asked.id });

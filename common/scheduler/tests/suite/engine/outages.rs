@@ -9,7 +9,6 @@ use crate::engine::support::{Cluster, assigned};
 /// One policy for each way to collect results.
 const POLICIES: [&str; 7] = ["uta", "ata", "pull", "ata-auto", "gta", "k-sync:k=2", "asgd"];
 
-/// Seconds that a task takes.
 const TASK_S: f64 = 0.01;
 
 fn drill(policy: &str, min_workers: usize, iterations: u64) -> Drill {
@@ -140,7 +139,6 @@ fn broken(address: u64, nature: Nature, returns: Return) -> Machine {
     Machine { address, nature, returns }
 }
 
-/// Adds three broken machines to a drill.
 fn three(drill: Drill, nature: Nature, returns: Return) -> Drill {
     (101..=103).fold(drill, |drill, address| drill.with(broken(address, nature, returns)))
 }

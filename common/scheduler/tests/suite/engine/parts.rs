@@ -45,7 +45,6 @@ impl Policy for Scripted {
     }
 }
 
-/// A cluster, and its policy's script.
 struct Play {
     cluster: Cluster,
     script: Arc<Mutex<Script>>,

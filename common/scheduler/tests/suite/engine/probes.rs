@@ -41,7 +41,6 @@ impl Policy for Probing {
     }
 }
 
-/// Returns a cluster, and the observations that its policy receives.
 fn cluster(race: bool, overcommit: f64) -> (Cluster, Heard) {
     let config = EngineConfig {
         budget: 2,

@@ -1,17 +1,15 @@
 //! Racing policies: GTA, k-sync and adaptive k-sync.
 
-use ata_scheduler::{Collect, EngineConfig, Refusal, StepOutcome};
+use ata_scheduler::{Collect, Refusal, StepOutcome};
 use ata_types::TaskRange;
 
-use crate::engine::support::{Cluster, assigned, cancel, step, worker};
+use crate::engine::support::{Cluster, assigned, cancel, lease_of, step, worker};
 
 /// Rennala SGD (Tyurin, Richtárik 2023), Method 4: the first B gradients are taken, the rest is cancelled and wasted.
 #[test]
 fn a_race_takes_the_first_results_and_cancels_the_rest() {
     let mut cluster = Cluster::new("gta", 3, 3);
-    cluster.join(1);
-    cluster.join(2);
-    let leases = assigned(&cluster.join(3));
+    let leases = cluster.join_all(3);
     assert_eq!(leases.len(), 3);
     cluster.now_s = 1.0;
     let next = assigned(&cluster.done(1, &leases[0].1).unwrap());
@@ -62,23 +60,17 @@ fn k_sync_takes_the_first_k() {
     assert_eq!((ledger.total_worker_time_s, ledger.employments), (6.0, 3));
 }
 
-/// Kas Hanna et al. (arXiv 2002.11005), Algorithm 1: ⟨g_j, g_{j−1}⟩ < 0 counts +1; above the threshold, after the
-/// burn-in, k grows.
+/// Adaptive k-sync hears of each step. Its test shows when k grows.
 #[test]
 fn k_grows_when_the_gradients_stop_agreeing() {
-    let config = EngineConfig { iterations: 9, min_workers: 3, ..EngineConfig::default() };
-    let mut cluster = Cluster::with("adaptive-k-sync:k=1,k_max=2,threshold=1,burn_in=1", config);
-    let mut leases = cluster.join_all(3);
-    let mut taken = Vec::new();
-    for (iteration, gradient_product) in (1..).zip([None, Some(0.5), Some(-1.0), Some(-1.0), Some(-1.0), None]) {
-        let decision = cluster.decision();
-        let Collect::First { take, refill: false } = decision.collect else { panic!("{decision:?}") };
-        taken.push(take);
-        for (number, lease) in &leases[..take as usize] {
-            cluster.done(*number, lease).unwrap();
-        }
-        leases = assigned(&cluster.commit_with(iteration, StepOutcome { gradient_product, ..StepOutcome::default() }));
+    let mut cluster = Cluster::new("adaptive-k-sync:k=1,threshold=1,burn_in=1", 99, 2);
+    let mut leases = cluster.join_all(2);
+    for iteration in 1..=2 {
+        assert_eq!(cluster.decision().collect, Collect::First { take: 1, refill: false });
+        cluster.done(1, &lease_of(&leases, 1)).unwrap();
+        let outcome = StepOutcome { gradient_product: Some(-1.0), ..StepOutcome::default() };
+        leases = assigned(&cluster.commit_with(iteration, outcome));
     }
-    assert_eq!(taken, [1, 1, 1, 1, 1, 2], "the counts are 0, -1, 0, 1 and 2");
-    assert_eq!(cluster.applied_and_wasted(), (7, 5 * 2 + 1));
+    assert_eq!(cluster.decision().collect, Collect::First { take: 2, refill: false });
+    assert_eq!(cluster.applied_and_wasted(), (2, 2));
 }

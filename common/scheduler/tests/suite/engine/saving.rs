@@ -13,7 +13,6 @@ fn config() -> EngineConfig {
     EngineConfig { budget: 7, iterations: 6, min_workers, lease_timeout_s, rest_s, seed: 1, ..EngineConfig::default() }
 }
 
-/// Returns an engine that continues from the saved state of another one.
 fn restored(config: EngineConfig, name: &str, saved: &SavedEngine) -> Cluster {
     let saved = serde_json::from_str(&serde_json::to_string(saved).unwrap()).unwrap();
     Cluster::of(Engine::restore(config, policy(name), saved).unwrap())

@@ -55,7 +55,6 @@ impl Cluster {
         Self::of(Engine::new(config, self::policy(policy)))
     }
 
-    /// Creates a cluster around an engine, and lets it begin.
     pub(crate) fn of(engine: Engine) -> Self {
         let mut cluster = Self {
             engine,
@@ -139,12 +138,10 @@ impl Cluster {
         self.tell(joined(number, MachineId::from(worker(number)), prior, false))
     }
 
-    /// Lets a worker join whose machine may have others.
     pub(crate) fn join_on(&mut self, number: u32, machine: MachineId) -> Vec<Effect> {
         self.tell(joined(number, machine, WorkerStatistics::default(), false))
     }
 
-    /// Lets a worker join that computes a lease as one batch.
     pub(crate) fn join_fusing(&mut self, number: u32) -> Vec<Effect> {
         self.fusing.push(number);
         self.tell(joined(number, MachineId::from(worker(number)), WorkerStatistics::default(), true))
@@ -165,7 +162,6 @@ impl Cluster {
         Ok(effects)
     }
 
-    /// Reports these leases as computed, and delivers their own collections; returns the effects.
     pub(crate) fn done_all(&mut self, leases: &[(u32, Lease)]) -> Vec<Effect> {
         leases.iter().flat_map(|(number, lease)| self.done(*number, lease).unwrap()).collect()
     }
@@ -244,7 +240,6 @@ pub(crate) fn assigned(effects: &[Effect]) -> Vec<(u32, Lease)> {
     assigned.collect()
 }
 
-/// Returns the first lease of a worker.
 pub(crate) fn lease_of(leases: &[(u32, Lease)], number: u32) -> Lease {
     leases.iter().find(|(holder, _)| *holder == number).unwrap().1
 }
@@ -265,7 +260,6 @@ pub(crate) fn evicted(effects: &[Effect]) -> Vec<u32> {
     evicted.collect()
 }
 
-/// Returns the worker and the outcome of each lease that ended.
 pub(crate) fn outcomes(effects: &[Effect]) -> Vec<(u32, TaskOutcome)> {
     let outcome = |effect: &Effect| match *effect {
         Effect::End { worker, outcome, .. } => Some((worker.number(), outcome)),
