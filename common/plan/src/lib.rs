@@ -225,10 +225,7 @@ mod tests {
         assert!(is_close(plan.fixed.worker_time_s, 0.64) && is_close(plan.ata.step_s, 0.16), "{plan:?}");
         assert_eq!(starts(&plan), [("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
         assert!(is_close(plan.machines[0].tasks, 8.0) && plan.machines[0].gain.is_none(), "{plan:?}");
-        assert!(
-            is_close(plan.machines[1].step_s, 0.2) && is_close(plan.machines[1].gain.unwrap(), 1.0 / 3.0),
-            "{plan:?}"
-        );
+        assert!(is_close(plan.machines[1].step_s, 0.2) && is_close(plan.machines[1].gain.unwrap(), 1.0 / 3.0));
         assert_eq!(plan.ata.transfer_share, 0.0);
     }
 

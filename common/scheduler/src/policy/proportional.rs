@@ -117,11 +117,7 @@ mod tests {
     #[test]
     fn tasks_are_in_proportion_to_speed() {
         for specification in ["proportional", "proportional:window=1"] {
-            assert_eq!(
-                allocations(specification, 14, &[[1.0, 2.0, 4.0]; 3])[1..],
-                [[8, 4, 2], [8, 4, 2]],
-                "{specification}"
-            );
+            assert_eq!(allocations(specification, 14, &[[1.0, 2.0, 4.0]; 3])[1..], [[8, 4, 2], [8, 4, 2]]);
         }
         assert_eq!(allocations("proportional", 6, &[[1.0, 9.0]; 3])[1..], [[5, 1], [5, 1]]);
     }

@@ -88,10 +88,7 @@ fn leases_of_two_iterations_are_done_one_after_the_other() {
 fn a_worker_that_is_lost_while_another_goes_on_gives_up_what_is_ahead() {
     let (mut cluster, [first, next]) = one_is_done("uta");
     let effects = cluster.lose(3);
-    assert!(
-        [1, 2].into_iter().all(|number| effects.contains(&cancel(number, &lease_of(&next, number)))),
-        "{effects:?}"
-    );
+    assert!([1, 2].into_iter().all(|at| effects.contains(&cancel(at, &lease_of(&next, at)))), "{effects:?}");
     let again = assigned(&effects);
     let lost = lease_of(&first, 3).tasks;
     assert_eq!((indices(&again), again[0].1.iteration.number()), (lost.indices().collect(), 1));

@@ -107,11 +107,7 @@ fn a_machine_does_not_confirm_itself() {
     cluster.done(first, &one).unwrap();
     let pair = pairs(&cluster.done(other, &two).unwrap())[0];
     let effects = say(&mut cluster, pair, false);
-    assert_eq!(
-        outcomes(&effects),
-        [(first, TaskOutcome::Disputed), (other, TaskOutcome::Disputed)],
-        "no other machine has a vote"
-    );
+    assert_eq!(outcomes(&effects), [(first, TaskOutcome::Disputed), (other, TaskOutcome::Disputed)]);
     let again = assigned(&effects);
     assert!(again.iter().any(|(number, _)| *number == other), "{again:?}: begun anew, by both machines");
     assert_eq!(again.len(), 2);

@@ -121,9 +121,6 @@ fn no_policy_gives_a_leaving_worker_more_or_loses_a_result() {
         assert!(!holders(&assigned(&effects)).contains(&1), "{policy}");
         let lost = |(number, outcome): &(u32, TaskOutcome)| *number == 1 && *outcome == TaskOutcome::Lost;
         assert!(!outcomes(&effects).iter().any(lost), "{policy}");
-        assert!(
-            before.iter().chain(&effects).any(|effect| matches!(effect, Effect::Step { .. })),
-            "{policy}: the step is made"
-        );
+        assert!(before.iter().chain(&effects).any(|effect| matches!(effect, Effect::Step { .. })), "{policy}");
     }
 }

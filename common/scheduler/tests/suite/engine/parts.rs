@@ -154,21 +154,13 @@ fn the_policy_is_asked_again_when_it_wants() {
     for at_s in [6.0, f64::NAN, f64::INFINITY] {
         play.script.lock().unwrap().next.ask_again_s = Some(at_s);
         play.cluster.timeout();
-        assert_eq!(
-            play.cluster.engine.poll_timeout(),
-            Some(60.0),
-            "only the deadline is left: {at_s} is no time to come"
-        );
+        assert_eq!(play.cluster.engine.poll_timeout(), Some(60.0), "only the deadline: {at_s} is not to come");
     }
     assert_eq!(play.script.lock().unwrap().asked, 4);
     play.script.lock().unwrap().next.ask_again_s = Some(9.0);
     play.cluster.timeout();
     play.cluster.done_all(&leases);
-    assert_eq!(
-        play.cluster.engine.poll_timeout(),
-        None,
-        "there is nothing to plan while the step waits for collections"
-    );
+    assert_eq!(play.cluster.engine.poll_timeout(), None, "nothing is planned while the step waits");
 }
 
 #[test]
