@@ -15,10 +15,8 @@ fn together(bytes: f64, seconds: f64, vectors: f64) -> Observed {
 }
 
 /// Takes a step after these observations.
-fn step(rates: &mut LinkRates, observed: &[Observed]) {
-    for observed in observed {
-        rates.observe(*observed);
-    }
+fn step(rates: &mut LinkRates, observed: impl IntoIterator<Item = Observed>) {
+    observed.into_iter().for_each(|observed| rates.observe(observed));
     let (topology, chunk) = (Topology::Shards, 0.25);
     rates.observe(Observed::Step { up_bytes: UP_BYTES, down_bytes: UP_BYTES / 2.0, topology, chunk });
 }
@@ -30,8 +28,7 @@ fn own_s(rates: &LinkRates, slot: usize) -> f64 {
 /// Observes three vectors per step, on links of 1e7 bytes per second, where one alone takes 0.1 s.
 fn equal_links(rates: &mut LinkRates, steps: usize) {
     for _ in 0..steps {
-        let alone = (0..3).map(|slot| gradient(slot, UP_BYTES, 0.1, Seen::Alone));
-        step(rates, &alone.collect::<Vec<_>>());
+        step(rates, (0..3).map(|slot| gradient(slot, UP_BYTES, 0.1, Seen::Alone)));
     }
 }
 
@@ -39,7 +36,7 @@ fn equal_links(rates: &mut LinkRates, steps: usize) {
 fn nothing_is_known_before_a_vector_has_arrived() {
     let mut rates = LinkRates::default();
     assert!(rates.times().is_free());
-    step(&mut rates, &[]);
+    step(&mut rates, []);
     assert!(rates.times().is_free());
     equal_links(&mut rates, 1);
     let own = OwnTimes { up_s: 0.1, down_s: 0.05 };
@@ -53,10 +50,7 @@ fn links_that_differ_little_are_alike() {
     for (seconds, expected) in [(0.12, 0.1), (0.15, 0.15), (0.08, 0.08)] {
         let mut rates = LinkRates::default();
         let alone = [0.1, 0.1, seconds].into_iter().enumerate();
-        step(
-            &mut rates,
-            &alone.map(|(slot, seconds)| gradient(slot, UP_BYTES, seconds, Seen::Alone)).collect::<Vec<_>>(),
-        );
+        step(&mut rates, alone.map(|(slot, seconds)| gradient(slot, UP_BYTES, seconds, Seen::Alone)));
         assert!((own_s(&rates, 2) - expected).abs() < 1e-9, "{seconds}: {rates:?}");
     }
 }
@@ -70,7 +64,7 @@ fn the_narrower_link_is_found() {
         let mut observed = vec![together(3.0 * UP_BYTES, seconds, 3.0)];
         observed.extend(alone.then(|| gradient(0, UP_BYTES, 0.1, Seen::Alone)));
         observed.extend((0..3).map(|slot| gradient(slot, UP_BYTES, seconds, Seen::Among)));
-        step(&mut rates, &observed);
+        step(&mut rates, observed);
         assert!((rates.times().up_s - up_s).abs() < 1e-9, "{seconds}: {}", rates.times().up_s);
         for slot in 0..3 {
             assert!(!alone || (own_s(&rates, slot) - 0.1).abs() < 1e-9, "the coordinator's link was slower");
@@ -92,7 +86,7 @@ fn a_slow_uplink_is_found_at_once_and_is_not_the_coordinators() {
             together(3.0 * UP_BYTES, seconds, 3.0),
         ];
         observed.extend((0..2).map(|slot| gradient(slot, UP_BYTES, 0.02, waits)));
-        step(&mut rates, &observed);
+        step(&mut rates, observed);
         assert!(own_s(&rates, 2) > 1.0, "{waits:?}, {alone}: {rates:?}");
         assert!(own_s(&rates, 0) < 0.11 && own_s(&rates, 1) < 0.11, "{waits:?}, {alone}: {rates:?}");
         assert_eq!(rates.times().up_s, 0.0, "{waits:?}, {alone}");
@@ -106,11 +100,11 @@ fn a_link_that_becomes_slow_is_not_judged_by_what_it_was() {
     for _ in 0..10 {
         let mut observed = vec![gradient(0, UP_BYTES, 0.1, Seen::Alone), together(3.0 * UP_BYTES, 0.1, 3.0)];
         observed.extend((0..3).map(|slot| gradient(slot, UP_BYTES, 0.1, Seen::Among)));
-        step(&mut rates, &observed);
+        step(&mut rates, observed);
     }
-    step(&mut rates, &[gradient(2, 1e5, 5.0, Seen::Among), together(1e5, 5.0, 2.0)]);
+    step(&mut rates, [gradient(2, 1e5, 5.0, Seen::Among), together(1e5, 5.0, 2.0)]);
     assert!(own_s(&rates, 2) < 0.2, "too little to say");
-    step(&mut rates, &[gradient(2, 4e5, 20.0, Seen::Among), together(4e5, 20.0, 2.0)]);
+    step(&mut rates, [gradient(2, 4e5, 20.0, Seen::Among), together(4e5, 20.0, 2.0)]);
     assert!(own_s(&rates, 2) > 10.0, "{rates:?}");
 }
 
@@ -119,11 +113,11 @@ fn a_link_that_becomes_slow_is_not_judged_by_what_it_was() {
 fn a_slow_exchange_in_shards_is_followed_by_stars() {
     let mut rates = LinkRates::default();
     let mut stars = |seconds| {
-        step(&mut rates, &[Observed::Shards { seconds, predicted_s: 0.2 }]);
+        step(&mut rates, [Observed::Shards { seconds, predicted_s: 0.2 }]);
         let is_star = |rates: &mut LinkRates| {
             let is_star = rates.times().topology == Topology::Star;
             if is_star {
-                step(rates, &[]);
+                step(rates, []);
             }
             is_star
         };
@@ -141,9 +135,9 @@ fn known_links_are_those_of_the_setting() {
     let mut rates =
         LinkRates::known(LinkSetting { times: times.clone(), up_bytes: UP_BYTES, down_bytes: UP_BYTES / 2.0 });
     assert_eq!(*rates.times(), times);
-    step(&mut rates, &[]);
+    step(&mut rates, []);
     assert_eq!(*rates.times(), times);
-    step(&mut rates, &[gradient(1, UP_BYTES, 9.0, Seen::Alone)]);
+    step(&mut rates, [gradient(1, UP_BYTES, 9.0, Seen::Alone)]);
     assert!(own_s(&rates, 1) > 4.0 && rates.times().own(worker(1)).down_s == 0.1);
     rates.forget(worker(1));
     assert_eq!(rates.times().own[1], None);
@@ -181,11 +175,11 @@ fn the_link_of_large_vectors_is_not_forgotten_while_it_is_probed() {
 #[test]
 fn a_shared_link_that_is_not_used_is_not_forgotten() {
     let mut rates = LinkRates::default();
-    step(&mut rates, &[together(3.0 * UP_BYTES, 0.3, 3.0)]);
+    step(&mut rates, [together(3.0 * UP_BYTES, 0.3, 3.0)]);
     let times = rates.times().clone();
     assert!((times.up_s - 0.1).abs() < 1e-9, "{}", times.up_s);
     for steps in [1, 100, 10_000] {
-        (0..steps).for_each(|_| step(&mut rates, &[]));
+        (0..steps).for_each(|_| step(&mut rates, []));
         assert!((rates.times().up_s - times.up_s).abs() < 1e-9, "{steps}: {}", rates.times().up_s);
     }
 }
@@ -199,11 +193,11 @@ fn links_that_shared_the_coordinators_are_like_it() {
         let shared_s = workers as f64 * 0.1;
         let among = (0..workers).map(|slot| gradient(slot, UP_BYTES, shared_s, Seen::Among));
         let together = together(workers as f64 * UP_BYTES, shared_s, workers as f64);
-        step(&mut rates, &among.chain([together]).collect::<Vec<_>>());
+        step(&mut rates, among.chain([together]));
         assert!((own_s(&rates, 0) - 0.1).abs() < 1e-3, "{workers}: {rates:?}");
     }
     let probed = Observed::Probed { worker: worker(5), bytes: UP_BYTES / 4.0, seconds: 0.5 };
-    step(&mut rates, &[probed]);
+    step(&mut rates, [probed]);
     let times = rates.times();
     assert!((times.up_s - 0.1).abs() < 1e-3, "the coordinator's: {}", times.up_s);
     assert!((0..8).all(|slot| own_s(&rates, slot) == own_s(&rates, 0)), "{:?}", times.own);

@@ -39,6 +39,15 @@ pub(crate) enum Nature {
     Refused(f64),
 }
 
+impl Nature {
+    fn task_s(self) -> Option<f64> {
+        match self {
+            Self::Sound(task_s) | Self::Refused(task_s) => Some(task_s),
+            Self::Fails | Self::Hangs => None,
+        }
+    }
+}
+
 /// The name under which a broken machine returns after each failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Return {
@@ -116,11 +125,9 @@ impl Drill {
     }
 
     /// Adds sound workers, each on its own machine, from address 1 on.
-    pub(crate) fn sound(mut self, workers: u64, task_s: f64) -> Self {
-        for address in 1..=workers {
-            self = self.with(Machine { address, nature: Nature::Sound(task_s), returns: Return::Same });
-        }
-        self
+    pub(crate) fn sound(self, workers: u64, task_s: f64) -> Self {
+        let sound = |address| Machine { address, nature: Nature::Sound(task_s), returns: Return::Same };
+        (1..=workers).map(sound).fold(self, Self::with)
     }
 
     pub(crate) fn with(self, machine: Machine) -> Self {
@@ -173,16 +180,9 @@ impl Drill {
 
     /// Returns when a worker answers for its first lease.
     fn ends(&self, working: &Working) -> Option<f64> {
-        let lease = working.leases.first()?;
-        if self.fails(working) {
-            return Some(working.begun_s + self.fails_s);
-        }
-        match working.machine.nature {
-            Nature::Sound(task_s) | Nature::Refused(task_s) => {
-                Some(working.begun_s + task_s * lease.tasks.count as f64)
-            }
-            Nature::Fails | Nature::Hangs => None,
-        }
+        let tasks = working.leases.first()?.tasks.count as f64;
+        let lasts_s = if self.fails(working) { self.fails_s } else { working.machine.nature.task_s()? * tasks };
+        Some(working.begun_s + lasts_s)
     }
 
     fn fails(&self, working: &Working) -> bool {
@@ -195,10 +195,7 @@ impl Drill {
         let working = &self.workers[&worker];
         let lease = working.leases[0];
         let has_failed = self.fails(working);
-        let busy_s = match working.machine.nature {
-            Nature::Sound(task_s) | Nature::Refused(task_s) => vec![task_s; lease.tasks.count as usize],
-            Nature::Fails | Nature::Hangs => Vec::new(),
-        };
+        let busy_s = vec![working.machine.nature.task_s().unwrap_or_default(); lease.tasks.count as usize];
         let uncomputable = (self.uncomputable)(working.begun_s);
         // A result that must be confirmed ends its lease only then, but its worker continues.
         self.computed(worker, lease);
@@ -302,9 +299,7 @@ impl Drill {
             }
             Effect::Expel { worker, .. } => {
                 self.expelled.push(worker);
-                let evicted =
-                    |(at, (.., number)): (usize, &(f64, Machine, u32))| (*number == worker.number()).then_some(at);
-                if let Some(at) = self.away.iter().enumerate().find_map(evicted) {
+                if let Some(at) = self.away.iter().position(|(.., number)| *number == worker.number()) {
                     // Its old name is refused.
                     self.away.remove(at);
                 } else if let Some(Working { machine, .. }) = self.workers.remove(&worker)
