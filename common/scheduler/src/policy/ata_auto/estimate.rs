@@ -114,13 +114,8 @@ impl Noise {
         self.total(pooled.shared).mean(pooled.variation, POOLED)
     }
 
-    fn bounded(self) -> Self {
-        Self { within: self.within.bounded(), across: self.across.bounded() }
-    }
-
-    /// Returns the same noise with the weight of a few pairs: it may have changed together with the speed.
-    fn recent(self) -> Self {
-        Self { within: self.within.recent(), across: self.across.recent() }
+    fn map(self, of: fn(Pairs) -> Pairs) -> Self {
+        Self { within: of(self.within), across: of(self.across) }
     }
 
     /// Returns all pairs: those of the same iteration count for what they show.
@@ -169,10 +164,11 @@ impl Estimate {
         let verdict = self.window.push(self.round.take()?, variation, hazard, test);
         let mut fresh = std::mem::take(&mut self.fresh_noise);
         if verdict == Verdict::Held {
-            (fresh, self.last) = (fresh.bounded(), None);
+            (fresh, self.last) = (fresh.map(Pairs::bounded), None);
         }
         if matches!(verdict, Verdict::Changed(_)) {
-            self.noise = self.noise.recent();
+            // It may have changed together with the speed.
+            self.noise = self.noise.map(Pairs::recent);
         }
         self.noise.within.add(fresh.within, 1.0);
         self.noise.across.add(fresh.across, 1.0);
