@@ -9,11 +9,7 @@ fn config() -> EngineConfig {
 }
 
 fn began(effects: &[Effect]) -> Option<u64> {
-    let mut positions = effects.iter().filter_map(|effect| match effect {
-        Effect::Start { position, .. } => Some(*position),
-        _ => None,
-    });
-    positions.next()
+    effects.iter().find_map(|effect| if let Effect::Start { position, .. } = effect { Some(*position) } else { None })
 }
 
 /// Lets one worker compute, until the run is over or so many iterations are committed, each of which takes as long as two more tasks. Returns

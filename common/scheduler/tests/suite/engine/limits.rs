@@ -15,8 +15,8 @@ fn end(iterations: u64, limits: Limits) -> (u64, FinishReason) {
         cluster.now_s += 1.0;
         let (number, lease) = assigned(&effects)[0];
         cluster.done(number, &lease).unwrap();
-        effects =
-            cluster.commit_with(iteration, StepOutcome { loss: Some(1.0 / iteration as f64), ..Default::default() });
+        let loss = Some(1.0 / iteration as f64);
+        effects = cluster.commit_with(iteration, StepOutcome { loss, ..StepOutcome::default() });
         if let [Effect::Finish { reason }] = effects[..] {
             assert_eq!(cluster.join(2), [], "a finished run assigns nothing");
             return (iteration, reason);

@@ -3,7 +3,7 @@
 use ata_scheduler::{Collect, EngineConfig, Refusal};
 use ata_types::TaskRange;
 
-use crate::engine::support::{Cluster, assigned, cancel, step};
+use crate::engine::support::{Cluster, assigned, cancel, holders, step};
 
 fn cluster(policy: &str, budget: u64, overcommit: f64, min_workers: usize) -> Cluster {
     Cluster::with(policy, EngineConfig { budget, iterations: 3, min_workers, overcommit, ..EngineConfig::default() })
@@ -13,7 +13,7 @@ fn cluster(policy: &str, budget: u64, overcommit: f64, min_workers: usize) -> Cl
 fn the_first_results_make_the_step() {
     let mut cluster = cluster("uta", 4, 0.5, 2);
     let leases = cluster.join_all(2);
-    assert_eq!(leases.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 1, 1, 2, 2, 2]);
+    assert_eq!(holders(&leases), [1, 1, 1, 2, 2, 2]);
     assert!(leases.iter().all(|(_, lease)| lease.tasks.count == 1), "any task may be among the first");
     cluster.now_s = 2.0;
     for (number, lease) in &leases[..3] {

@@ -6,7 +6,9 @@ use ata_scheduler::policy::{Round, SchedulerRng};
 use ata_scheduler::{Collect, Decision, Engine, EngineConfig, Policy, Rule};
 use ata_types::{TaskRange, WorkerId};
 
-use crate::engine::support::{BUSY_S, Cluster, assigned, cancel, discard, evicted, indices, ranges, step, steps};
+use crate::engine::support::{
+    BUSY_S, Cluster, assigned, cancel, config, discard, evicted, indices, ranges, step, steps,
+};
 
 /// Workers and their task times; negative times belong to cancelled tasks.
 type Heard = Arc<Mutex<Vec<(u32, f64)>>>;
@@ -42,15 +44,7 @@ impl Policy for Probing {
 }
 
 fn cluster(race: bool, overcommit: f64) -> (Cluster, Heard) {
-    let config = EngineConfig {
-        budget: 2,
-        iterations: 3,
-        min_workers: 3,
-        lease_timeout_s: Some(60.0),
-        rest_s: 1.0,
-        overcommit,
-        ..EngineConfig::default()
-    };
+    let config = EngineConfig { budget: 2, rest_s: 1.0, overcommit, ..config(3) };
     let heard: Heard = Arc::default();
     let probing = Probing { race, heard: Arc::clone(&heard) };
     (Cluster::of(Engine::new(config, Box::new(probing))), heard)

@@ -24,6 +24,10 @@ pub(crate) fn policy(name: &str) -> Box<dyn Policy> {
     build_policy(name, &PolicyContext { means: Some(means), workers: Some(3), truth }).unwrap()
 }
 
+pub(crate) fn config(min_workers: usize) -> EngineConfig {
+    EngineConfig { iterations: 3, min_workers, lease_timeout_s: Some(60.0), seed: 1, ..EngineConfig::default() }
+}
+
 pub(crate) struct Cluster {
     pub(crate) engine: Engine,
     pub(crate) now_s: f64,
@@ -40,15 +44,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(policy: &str, budget: u64, min_workers: usize) -> Self {
-        let config = EngineConfig {
-            budget,
-            iterations: 3,
-            min_workers,
-            lease_timeout_s: Some(60.0),
-            seed: 1,
-            ..EngineConfig::default()
-        };
-        Self::with(policy, config)
+        Self::with(policy, EngineConfig { budget, ..config(min_workers) })
     }
 
     pub(crate) fn with(policy: &str, config: EngineConfig) -> Self {
