@@ -5,7 +5,7 @@
 //!
 //! To make it one of the library's policies, so that `--policy sampled`, `ata policies` and the simulator know it:
 //! 1. put the struct and its `Policy` into `src/policy/sampled.rs`, and name the module in `src/policy/mod.rs`;
-//! 2. give it an `ENTRY`, as the others have, and add that to `POLICIES` in `src/policy/registry.rs`;
+//! 2. give it an `ENTRY`, as the others have, and add that to `entries` in `src/policy/registry.rs` and to `POLICIES` of ata-policies;
 //! 3. test its formula in the same file, as the others do, citing the source.
 
 use ata_policies::build_policy;

@@ -12,7 +12,7 @@
 //! - [`statistics`](WorkerStatistics): observed task times of a worker
 //! - [`batches`](BatchStatistics): the cost o + a·s of leases computed as one batch
 //! - `allocation`: [`ras`], [`ras_by_cost`], [`uniform`], and the warm-up rule of [`allocate_by_score`]
-//! - [`policy`]: one policy per file, and the registry that builds them by name
+//! - [`policy`]: one policy per file, and how registries build them by name
 //! - [`engine`]: events in, effects out
 //! - [`lockstep`](Lockstep): shares for workers that step together, without an engine
 //! - [`topology`]: what is known about the [links](LinkRates), the [time](LinkTimes) that vectors take, and which workers exchange them
@@ -41,8 +41,8 @@ pub use goodput::{Goodput, progress};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use lockstep::{Lockstep, LockstepError, SavedLockstep};
 pub use policy::{
-    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyError, PolicyKind, PolicyResolver,
-    PolicyState, Registry, Round, SchedulerRng, StepOutcome, Truth,
+    Collect, Decision, Policy, PolicyContext, PolicyEntry, PolicyError, PolicyKind, PolicyResolver, PolicyState,
+    Registry, Round, SchedulerRng, StepOutcome, Truth,
 };
 pub use statistics::WorkerStatistics;
 pub use topology::{LinkRates, LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};

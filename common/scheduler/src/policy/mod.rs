@@ -16,7 +16,7 @@ mod uta;
 
 pub use arguments::{Arguments, PolicyError};
 pub use decision::{Collect, Decision};
-pub use registry::{POLICIES, PolicyContext, PolicyEntry, PolicyKind, PolicyResolver, Registry, Truth, entries};
+pub use registry::{PolicyContext, PolicyEntry, PolicyKind, PolicyResolver, Registry, Truth, entries};
 
 use rand::rngs::ChaCha8Rng;
 use serde::de::DeserializeOwned;
@@ -207,10 +207,12 @@ impl Round<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::entries::{AFFINE, ATA_AUTO, CONTROLLER, EMA, PROPORTIONAL, UTA};
     use super::*;
     use rand::{RngExt, SeedableRng};
 
     pub(crate) fn built(text: &str) -> Box<dyn Policy> {
+        const POLICIES: Registry = Registry(&[ATA_AUTO, UTA, EMA, PROPORTIONAL, CONTROLLER, AFFINE]);
         POLICIES.build(text, &PolicyContext::default()).unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Arguments, Policy, PolicyError};
 use ata_types::{WorkerId, did_you_mean};
 
-/// The entries of this crate's policies, for registries that add to them.
+/// The entries of this crate's policies, for registries.
 pub mod entries {
     pub use super::super::affine::ENTRY as AFFINE;
     pub use super::super::ata_auto::ENTRY as ATA_AUTO;
@@ -17,18 +17,6 @@ pub mod entries {
     pub use super::super::pull::ENTRY as PULL;
     pub use super::super::uta::ENTRY as UTA;
 }
-
-/// The policies of this crate.
-pub const POLICIES: Registry = Registry(&[
-    entries::ATA_AUTO,
-    entries::UTA,
-    entries::EMA,
-    entries::PROPORTIONAL,
-    entries::CONTROLLER,
-    entries::AFFINE,
-    entries::PULL,
-    entries::GTA,
-]);
 
 /// What the caller knows about the workers, for policies that need it.
 #[derive(Clone, Debug, Default)]
