@@ -43,9 +43,7 @@ impl Decision {
 
     /// Returns the [`Self::finish_s`] of the worker at a position; `None` if the policy expects nothing of its speed.
     pub fn expected_finish_s(&self, position: usize) -> Option<[f64; 3]> {
-        let of = |tasks: &PerWorker<_>| if tasks.is_empty() { 0.0 } else { tasks.at(position) };
-        let (score_s, tasks) =
-            (of(&self.scores), if self.allocation.is_empty() { 0 } else { self.allocation.at(position) });
+        let (score_s, tasks) = (self.scores.at(position), self.allocation.at(position));
         let finish_s = if self.finish_s.is_empty() {
             let mut finish_s = [tasks.saturating_sub(1), tasks, tasks + 1].map(|tasks| tasks as f64 * score_s);
             if matches!(self.rule, Rule::Fastest { .. }) && tasks > 0 && score_s > 0.0 {
