@@ -2,7 +2,6 @@
 //! comparison are in `research/policies`.
 
 mod affine;
-mod arguments;
 mod ata_auto;
 mod controller;
 mod decision;
@@ -14,9 +13,10 @@ mod registry;
 mod shares;
 mod uta;
 
-pub use arguments::{Arguments, PolicyError};
 pub use decision::{Collect, Decision};
-pub use registry::{PolicyContext, PolicyEntry, PolicyKind, PolicyResolver, Registry, Truth, entries};
+pub use registry::{
+    Arguments, PolicyContext, PolicyEntry, PolicyError, PolicyKind, PolicyResolver, Registry, Truth, entries,
+};
 
 use rand::rngs::ChaCha8Rng;
 use serde::de::DeserializeOwned;
