@@ -21,14 +21,19 @@ fn cluster(fusing: &[u32]) -> (Cluster, Vec<(u32, Lease)>) {
     (cluster, leases)
 }
 
+/// What is learned about batches is saved.
 #[test]
-fn a_share_is_one_batch() {
+fn a_share_is_one_batch_whose_cost_outlives_the_process() {
     let (mut cluster, leases) = cluster(&[1, 3]);
     assert_eq!(ranges(&leases), [(1, range(0, 12)), (2, range(12, 6)), (3, range(18, 3))]);
     cluster.now_s = 10.0;
     assert_eq!(cluster.done_all(&leases), [step(1, vec![range(0, 21)])]);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (21, 0));
+    let text = serde_json::to_string(&cluster.engine.save()).unwrap();
+    let saved: SavedEngine = serde_json::from_str(&text).unwrap();
+    let again = Engine::restore(EngineConfig::default(), policy("uta"), saved).unwrap();
+    assert_eq!(again.statistics(), cluster.engine.statistics());
 }
 
 /// A batch is one observation of (tasks, seconds), limited by the engine's clock; for policies without batches, each task counts with an
@@ -71,16 +76,4 @@ fn a_batch_that_fails_everywhere_ends_the_run() {
     }
     let hopeless = |reason: &AbortReason| matches!(reason, AbortReason::TasksFailed { attempts: 3, workers: 3, .. });
     assert!(matches!(&again[..], [Effect::Abort { reason }] if hopeless(reason)), "{again:?}");
-}
-
-#[test]
-fn costs_outlive_the_process() {
-    let (mut cluster, leases) = cluster(&[1, 3]);
-    cluster.now_s = 10.0;
-    cluster.done_all(&leases);
-    cluster.commit(1);
-    let text = serde_json::to_string(&cluster.engine.save()).unwrap();
-    let saved: SavedEngine = serde_json::from_str(&text).unwrap();
-    let again = Engine::restore(EngineConfig::default(), policy("uta"), saved).unwrap();
-    assert_eq!(again.statistics(), cluster.engine.statistics());
 }
