@@ -38,10 +38,7 @@ impl OwnTimes {
 }
 
 /// The time that gradients and parameters take on the links, in seconds. The default is a network that takes no time.
-///
-/// In a star, each worker sends one vector per iteration to the coordinator, which updates a chunk of the parameters as soon as it has that
-/// chunk of all vectors, and sends it back at once. With shards, each worker gets its stripe of the others' vectors, sends the sum to the
-/// coordinator, and passes the updated stripe on to the others. docs/explanation/links.md derives the formulas.
+/// docs/explanation/links.md says what travels in a star and with shards, and derives the formulas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkTimes {
     /// Seconds that a gradient takes on the coordinator's link, on the way to the coordinator.
@@ -119,10 +116,8 @@ impl LinkTimes {
         (rank as f64 * self.up_s).max(workers as f64 * self.down_s).max(own_s)
     }
 
-    /// Returns max(o_u + (n − 1)/n·o_d, (n − 1)/n·o_u + o_d) + r·(u + d), or u + r·d or r·u + d if that is more, for each of them, on the
-    /// slowest of their links. No stripe is summed before the last worker has computed, and each worker has a part of every vector. The
-    /// coordinator's link carries each value once in each direction. r is the share of a vector in the last chunks of all stripes: they
-    /// pass the coordinator's link up and then down while nothing else is left to send.
+    /// Returns w(n) of docs/explanation/links.md, the seconds from the end of the last computation to the end of the step, on the slowest
+    /// of their links.
     pub fn shards_s(&self, members: &[OwnTimes]) -> f64 {
         let OwnTimes { up_s, down_s } = slowest(members);
         let workers = members.len() as f64;

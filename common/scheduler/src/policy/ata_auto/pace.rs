@@ -110,9 +110,8 @@ impl Pace {
         self.chance(tasks, elapsed_s, self.variation) < self.hazard
     }
 
-    /// Returns an upper bound on the probability that `tasks` tasks take longer than `elapsed_s`, for times with this squared coefficient
-    /// of variation. Their sum is assumed to be gamma-distributed with mean a·m and shape a/c, which exceeds r times its mean with a
-    /// probability of at most exp(−(r − 1 − ln r)·a/c) (Chernoff).
+    /// Returns an upper bound (Chernoff) on the probability that `tasks` tasks take longer than `elapsed_s`, if their sum is
+    /// gamma-distributed with mean a·m and shape a/c, for this squared coefficient of variation c.
     pub(super) fn chance(&self, tasks: u64, elapsed_s: f64, variation: f64) -> f64 {
         let ratio = elapsed_s / self.time_s(tasks);
         if ratio <= 1.0 {

@@ -282,11 +282,10 @@ fn most_worth(
 const PARTS_WITHOUT_COPIES: u64 = 16;
 
 /// Returns how many tasks of a share to hand out at once: a quarter of them, unless the share is one batch, or knowing how long that takes
-/// saves nothing. No worker is asked for a vector while tasks are held back, so this must save more than the part of the time in which
-/// vectors travel that exceeds the time of the held-back tasks. A worker with few observations gets no more than it has done.
+/// saves less than the time by which the worker's vector is delayed. A worker with few observations gets no more than it has done.
 ///
-/// If no other worker may compute the same tasks, the step waits for all that a worker has begun, however slow it has become. So it gets less,
-/// but as much as it computes while the next assignment comes.
+/// If no other worker may compute the same tasks, the step waits for all that a worker has begun, however slow it has become. So it gets
+/// less, but as much as it computes while the next assignment comes.
 fn first_part(pace: &Pace, share: u64, may_copy: bool) -> u64 {
     let known = (pace.count as u64).max(1);
     if !may_copy {

@@ -1,12 +1,9 @@
-//! The times of one worker since its speed last changed, by rounds. A generalized likelihood ratio test finds that change.
+//! The times of one worker since its speed last changed, by rounds, which are the iterations in which it was observed. A generalized
+//! likelihood ratio test finds that change, as docs/explanation/ata-auto.md describes.
 //!
-//! A round is an iteration in which the worker was observed. A round that is out of line with those before is held aside until the
-//! next one shows which is likelier: an outlier, which is dropped, or a change. A change that is contradicted by the rounds right
-//! after it was none; times that come in bursts look like a change.
-//!
-//! Source of the test: Besson, Kaufmann, Maillard, Seznec, "Efficient Change-Point Detection for Tackling
-//! Piecewise-Stationary Bandits", JMLR 2022 (GLR-klUCB), here with the likelihood of gamma times, and split points only where the
-//! blocks of an exponential histogram meet (Datar, Gionis, Indyk, Motwani 2002).
+//! Source of the test: Besson, Kaufmann, Maillard, Seznec, "Efficient Change-Point Detection for Tackling Piecewise-Stationary Bandits",
+//! JMLR 2022 (GLR-klUCB), here with the likelihood of gamma times, and split points only where the blocks of an exponential histogram meet
+//! (Datar, Gionis, Indyk, Motwani 2002).
 
 use serde::{Deserialize, Serialize};
 
