@@ -4,7 +4,7 @@ use ata_scheduler::{Effect, EngineConfig, Event, Limits, Report, StepOutcome, Ta
 use ata_types::{Iteration, Lease, LeaseId, TaskOutcome, TaskRange};
 
 use crate::engine::support::{
-    Cluster, assigned, cancel, discard, indices, is_start, lease_of, outcomes, ranges, steps, worker,
+    self, Cluster, assigned, begun, cancel, discard, indices, is_start, lease_of, outcomes, ranges, steps, worker,
 };
 
 /// A cluster of three workers that take local steps, of which the differences of the first iteration travel; and their next leases.
@@ -15,8 +15,7 @@ fn travelling(iterations: u64) -> (Cluster, Vec<(u32, Lease)>) {
 fn travelling_with(config: EngineConfig) -> (Cluster, Vec<(u32, Lease)>) {
     let config =
         EngineConfig { budget: 6, min_workers: 3, takes_local_steps: true, lease_timeout_s: Some(60.0), ..config };
-    let mut cluster = Cluster::with("uta", config);
-    let first = cluster.join_all(3);
+    let (mut cluster, first) = begun("uta", config);
     let effects = cluster.done_all(&first);
     assert_eq!(steps(&effects).len(), 1);
     (cluster, assigned(&effects))
@@ -41,8 +40,7 @@ fn workers_go_on_while_differences_travel() {
 fn one_is_done(policy: &str) -> (Cluster, [Vec<(u32, Lease)>; 2]) {
     let config =
         EngineConfig { budget: 6, iterations: 3, min_workers: 3, takes_local_steps: true, ..EngineConfig::default() };
-    let mut cluster = Cluster::with(policy, config);
-    let mut first = cluster.join_all(3);
+    let (mut cluster, mut first) = begun(policy, config);
     while let Some(at) = first.iter().position(|(number, _)| *number == 1) {
         let (_, lease) = first.remove(at);
         let (next, more): (Vec<_>, Vec<_>) = assigned(&cluster.done(1, &lease).unwrap())
@@ -183,8 +181,7 @@ fn a_run_that_ends_cancels_what_is_ahead() {
 
 #[test]
 fn only_local_steps_are_taken_ahead() {
-    let mut cluster = Cluster::new("uta", 6, 3);
-    let first = cluster.join_all(3);
+    let (mut cluster, first) = begun("uta", support::config(6, 3));
     assert_eq!(assigned(&cluster.done_all(&first)), []);
     assert_eq!(ranges(&assigned(&cluster.commit(1))).len(), 3);
     assert_eq!(cluster.report(1, LeaseId(99), Report::GivenBack).ok(), None);

@@ -3,12 +3,11 @@
 use ata_scheduler::{Effect, EngineConfig, Refusal};
 use ata_types::{Lease, TaskRange};
 
-use crate::engine::support::{BUSY_S, Cluster, assigned, cancel, config, discard, is_start, step};
+use crate::engine::support::{self, BUSY_S, Cluster, assigned, cancel, config, discard, is_start, step};
 
 /// Returns a cluster of as many workers as leases, each of which has begun one task, in order.
 fn begun<const N: usize>(policy: &str) -> (Cluster, [Lease; N]) {
-    let mut cluster = Cluster::with(policy, EngineConfig { iterations: 20, rest_s: 1.0, ..config(N) });
-    let leases = cluster.join_all(N as u32);
+    let (cluster, leases) = support::begun(policy, EngineConfig { iterations: 20, rest_s: 1.0, ..config(1, N) });
     assert!(leases.iter().zip(1..).all(|((number, lease), at)| *number == at && lease.tasks.count == 1), "{leases:?}");
     (cluster, std::array::from_fn(|at| leases[at].1))
 }

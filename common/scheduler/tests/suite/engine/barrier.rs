@@ -6,13 +6,13 @@ use ata_scheduler::{
 use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 
 use crate::engine::support::{
-    BUSY_S, Cluster, assigned, evicted, holders, indices, is_start, lease_of, ranges, step, steps, worker,
+    BUSY_S, Cluster, assigned, begun, config, evicted, holders, indices, is_start, lease_of, ranges, step, steps,
+    worker,
 };
 
 #[test]
 fn a_barrier_iteration_waits_for_every_task() {
-    let mut cluster = Cluster::new("fta", 7, 3);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases) = begun("fta", config(7, 3));
     assert_eq!(indices(&leases), (0..7).collect::<Vec<_>>());
     assert!(leases.iter().all(|(_, lease)| lease.iteration == Iteration(1)));
     assert_eq!([1, 2, 3].map(|number| lease_of(&leases, number).tasks.count), [4, 2, 1]);
@@ -92,8 +92,7 @@ fn times_must_be_numbers_one_per_task() {
 /// Invariant 8: the coordinator's clock bounds every reported time.
 #[test]
 fn reported_times_cannot_exceed_the_time_that_passed() {
-    let mut cluster = Cluster::new("uta", 2, 2);
-    let mut leases = cluster.join_all(2);
+    let (mut cluster, mut leases) = begun("uta", config(2, 2));
     leases[1] = assigned(&cluster.lose(2))[0];
     cluster.now_s = 2.0;
     cluster.report(1, leases[0].1.id, Report::Done { busy_s: &[40.0], waited_s: 0.0 }).unwrap();
@@ -108,8 +107,7 @@ fn reported_times_cannot_exceed_the_time_that_passed() {
 /// A worker waits for the parameters also after a step to which it contributed, and its wait is as long as all sets take on the link.
 #[test]
 fn waiting_for_parameters_is_no_overhead() {
-    let mut cluster = Cluster::new("uta", 2, 2);
-    let mut leases = cluster.join_all(2);
+    let (mut cluster, mut leases) = begun("uta", config(2, 2));
     for iteration in 1..=2 {
         let began_s = cluster.now_s;
         for ((number, lease), waited_s) in leases.iter().zip([1.0, 2.0]) {
@@ -184,9 +182,8 @@ fn a_lease_remembers_all_who_failed_it() {
 /// A worker that failed gets no share of the next iterations, for times that double.
 #[test]
 fn a_worker_that_failed_rests() {
-    let config = EngineConfig { budget: 3, iterations: 99, min_workers: 3, rest_s: 1.0, ..EngineConfig::default() };
-    let mut cluster = Cluster::with("uta", config);
-    let mut leases = cluster.join_all(3);
+    let config = EngineConfig { iterations: 99, rest_s: 1.0, lease_timeout_s: None, ..config(3, 3) };
+    let (mut cluster, mut leases) = begun("uta", config);
     for rest_s in [1.0, 2.0, 4.0] {
         let iteration = leases[0].1.iteration;
         assert_eq!(holders(&leases), [1, 2, 3]);
@@ -207,8 +204,7 @@ fn a_worker_that_failed_rests() {
 #[test]
 fn a_worker_that_was_timed_is_evicted_in_its_own_time() {
     for (busy_s, allowed_s) in [(0.5, 5.0), (0.01, 2.0)] {
-        let mut cluster = Cluster::new("uta", 2, 2);
-        let leases = cluster.join_all(2);
+        let (mut cluster, leases) = begun("uta", config(2, 2));
         cluster.now_s = 0.5;
         for (number, lease) in leases {
             cluster.now_s += busy_s / 2.0;
@@ -258,8 +254,7 @@ fn a_decision_that_cannot_be_carried_out_ends_the_run() {
 /// A number may be given to another worker: nothing known about the old one is left.
 #[test]
 fn a_forgotten_worker_is_unknown() {
-    let mut cluster = Cluster::new("uta", 2, 2);
-    let leases = cluster.join_all(2);
+    let (mut cluster, leases) = begun("uta", config(2, 2));
     cluster.now_s = 1.0;
     cluster.done_all(&leases);
     cluster.tell(Event::WorkerForgotten { worker: worker(2) });

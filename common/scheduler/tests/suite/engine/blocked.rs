@@ -2,17 +2,14 @@
 
 use ata_scheduler::{EngineConfig, Event};
 
-use crate::engine::support::{Cluster, evicted, worker};
+use crate::engine::support::{Cluster, begun, config, evicted, worker};
 
 const TIMEOUT_S: f64 = 10.0;
 
 /// Two workers, of which the first waits from second 9 to second 30 to report its lease.
 #[test]
 fn its_deadline_stands_still_and_that_of_others_does_not() {
-    let config =
-        EngineConfig { budget: 2, min_workers: 2, lease_timeout_s: Some(TIMEOUT_S), ..EngineConfig::default() };
-    let mut cluster = Cluster::with("uta", config);
-    let leases = cluster.join_all(2);
+    let (mut cluster, leases) = begun("uta", EngineConfig { lease_timeout_s: Some(TIMEOUT_S), ..config(2, 2) });
     assert_eq!((leases.len(), cluster.engine.poll_timeout()), (2, Some(TIMEOUT_S)));
     cluster.now_s = 9.0;
     assert_eq!(cluster.tell(Event::Blocked { worker: worker(1) }), []);

@@ -3,7 +3,9 @@
 use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Verify};
 use ata_types::{CollectionId, Lease, MachineId, TaskOutcome, TaskRange};
 
-use crate::engine::support::{Cluster, assigned, holders, indices, is_aborted, lease_of, outcomes, steps, worker};
+use crate::engine::support::{
+    Cluster, assigned, begun, holders, indices, is_aborted, lease_of, outcomes, steps, worker,
+};
 
 const ALL: Verify = Verify { share: 1.0, secret: 7 };
 
@@ -11,8 +13,8 @@ fn config(budget: u64, min_workers: usize) -> EngineConfig {
     EngineConfig { budget, iterations: 9, min_workers, rest_s: 1.0, expel_after: Some(3), ..EngineConfig::default() }
 }
 
-fn checked(budget: u64, min_workers: usize) -> Cluster {
-    Cluster::with("uta", EngineConfig { verify: Some(ALL), ..config(budget, min_workers) })
+fn checked(min_workers: usize) -> EngineConfig {
+    EngineConfig { verify: Some(ALL), ..config(1, min_workers) }
 }
 
 fn join_on_one_machine(cluster: &mut Cluster, workers: u32) -> Vec<(u32, Lease)> {
@@ -34,8 +36,7 @@ fn say(cluster: &mut Cluster, pair: (TaskRange, CollectionId, CollectionId), agr
 
 #[test]
 fn two_workers_compute_what_is_checked_and_one_result_is_taken() {
-    let mut cluster = checked(1, 2);
-    let leases = cluster.join_all(2);
+    let (mut cluster, leases) = begun("uta", checked(2));
     assert_eq!(indices(&leases), [0, 0], "the same task for both");
     let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
     assert_ne!(first, second);
@@ -53,8 +54,7 @@ fn two_workers_compute_what_is_checked_and_one_result_is_taken() {
 #[test]
 fn a_result_that_is_not_delivered_is_replaced() {
     for (fails, reports) in [(false, true), (true, true), (true, false)] {
-        let mut cluster = checked(1, 3);
-        let leases = cluster.join_all(3);
+        let (mut cluster, leases) = begun("uta", checked(3));
         let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
         assert_eq!(cluster.computed(first, &one).unwrap(), []);
         if reports {
@@ -75,8 +75,7 @@ fn a_result_that_is_not_delivered_is_replaced() {
 /// The third worker decides; the byzantine one rests, and others get the tasks that it holds.
 #[test]
 fn a_third_worker_decides() {
-    let mut cluster = checked(1, 3);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases) = begun("uta", checked(3));
     let [(correct, one), (byzantine, two)] = leases[..] else { panic!("{leases:?}") };
     cluster.done(byzantine, &two).unwrap();
     let pair = pairs(&cluster.done(correct, &one).unwrap())[0];
@@ -97,7 +96,7 @@ fn a_third_worker_decides() {
 /// A byzantine machine does not confirm itself under other names, neither at first nor once its results are found to differ.
 #[test]
 fn a_machine_does_not_confirm_itself() {
-    let mut cluster = checked(1, 4);
+    let mut cluster = Cluster::with("uta", checked(4));
     let mut leases = join_on_one_machine(&mut cluster, 3);
     leases.extend(assigned(&cluster.join(4)));
     let [(other, two)] = leases.extract_if(.., |(number, _)| *number == 4).collect::<Vec<_>>()[..] else {
@@ -116,7 +115,7 @@ fn a_machine_does_not_confirm_itself() {
 /// A machine does not outvote another machine that has answered and rests after a failure since.
 #[test]
 fn a_machine_does_not_outvote_one_that_has_failed() {
-    let mut cluster = checked(1, 3);
+    let mut cluster = Cluster::with("uta", checked(3));
     let mut leases = join_on_one_machine(&mut cluster, 2);
     leases.extend(assigned(&cluster.join(3)));
     let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
@@ -130,8 +129,7 @@ fn a_machine_does_not_outvote_one_that_has_failed() {
 /// With two byzantine workers that answer in different ways, five workers are enough to find the two that agree.
 #[test]
 fn two_byzantine_do_not_outvote_the_correct() {
-    let mut cluster = checked(1, 5);
-    let mut out = cluster.join_all(5);
+    let (mut cluster, mut out) = begun("uta", checked(5));
     let byzantine = [out[0].0, out[1].0];
     let mut mismatched = Vec::new();
     let mut waiting: Vec<(TaskRange, CollectionId, CollectionId)> = Vec::new();
@@ -156,8 +154,7 @@ fn two_byzantine_do_not_outvote_the_correct() {
 /// With two workers it is unknown which one is wrong: both get a strike, and if they differ again, the run ends.
 #[test]
 fn two_that_disagree_are_both_struck() {
-    let mut cluster = checked(1, 2);
-    let mut leases = cluster.join_all(2);
+    let (mut cluster, mut leases) = begun("uta", checked(2));
     for round in 1..=2 {
         let [(a, one), (b, two)] = leases[..] else { panic!("{leases:?}") };
         cluster.done(a, &one).unwrap();
@@ -174,8 +171,7 @@ fn two_that_disagree_are_both_struck() {
 fn about_the_share_asked_for_is_checked() {
     let copies = |share, secret| {
         let verify = Some(Verify { share, secret });
-        let mut cluster = Cluster::with("uta", EngineConfig { verify, ..config(4096, 4096) });
-        let leases = cluster.join_all(4096);
+        let (_, leases) = begun("uta", EngineConfig { verify, ..config(4096, 4096) });
         let mut indices = indices(&leases);
         indices.dedup();
         assert_eq!(indices.len(), 4096, "every task is assigned");
@@ -190,8 +186,7 @@ fn about_the_share_asked_for_is_checked() {
 /// Checks require it to be known which worker computes a task.
 #[test]
 fn strangers_do_not_race_under_checks() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { verify: Some(ALL), ..config(6, 3) });
-    cluster.join_all(3);
+    let (cluster, _) = begun("ata-auto", EngineConfig { verify: Some(ALL), ..config(6, 3) });
     assert_eq!(cluster.decision().allocation, [2, 2, 2]);
     let mut racing = Cluster::with("gta", EngineConfig { verify: Some(ALL), ..config(6, 1) });
     let effects = racing.join(1);
@@ -201,8 +196,7 @@ fn strangers_do_not_race_under_checks() {
 /// A worker that fails repeatedly without a result in between is expelled, and its tasks go to others.
 #[test]
 fn failures_in_a_row_expel() {
-    let mut cluster = Cluster::with("uta", config(3, 3));
-    let mut leases = cluster.join_all(3);
+    let (mut cluster, mut leases) = begun("uta", config(3, 3));
     for strike in 1..=3 {
         let lease = lease_of(&leases, 2);
         let effects = cluster.fail(2, &lease);
@@ -223,8 +217,7 @@ fn failures_in_a_row_expel() {
 /// The operator ends a rest and clears a worker of its failures: it gets work at once.
 #[test]
 fn a_forgiven_worker_gets_work() {
-    let mut cluster = Cluster::with("uta", config(3, 3));
-    let mut leases = cluster.join_all(3);
+    let (mut cluster, mut leases) = begun("uta", config(3, 3));
     let failed = lease_of(&leases, 2);
     assert!(cluster.engine.is_clear(worker(2)));
     let retried = assigned(&cluster.fail(2, &failed));
@@ -241,8 +234,7 @@ fn a_forgiven_worker_gets_work() {
 /// A result that waits for a comparison may turn out to be wrong.
 #[test]
 fn a_worker_with_a_result_under_check_is_not_clear() {
-    let mut cluster = Cluster::with("uta", EngineConfig { verify: Some(ALL), ..config(1, 2) });
-    let leases = cluster.join_all(2);
+    let (mut cluster, leases) = begun("uta", checked(2));
     let (first, lease) = leases[0];
     cluster.done(first, &lease).unwrap();
     cluster.lose(first);
@@ -268,8 +260,7 @@ fn results_of_another_machine_prove_nothing() {
 /// A result in between resets failures, but not mismatches.
 #[test]
 fn violations_count_even_during_a_rest() {
-    let mut cluster = Cluster::with("uta", config(2, 2));
-    let leases = cluster.join_all(2);
+    let (mut cluster, leases) = begun("uta", config(2, 2));
     let violation = Event::Violation { worker: worker(2) };
     cluster.tell(violation);
     cluster.tell(violation);

@@ -5,13 +5,12 @@ use std::collections::VecDeque;
 use ata_scheduler::{Collection, Effect, EngineConfig, Event, StepOutcome};
 use ata_types::{CollectionId, Iteration, Lease, TaskOutcome, WorkerId};
 
-use crate::engine::support::{Cluster, assigned, holders, indices, lease_of, outcomes, steps, worker};
+use crate::engine::support::{self, Cluster, assigned, begun, holders, indices, lease_of, outcomes, steps, worker};
 
 /// `fta` gives three workers shares of 4, 2 and 1 tasks, each one lease; they compute them in a second.
 fn computed() -> (Cluster, Vec<(u32, Lease)>) {
     let config = EngineConfig { budget: 7, iterations: 3, min_workers: 3, rest_s: 1.0, ..EngineConfig::default() };
-    let mut cluster = Cluster::with("fta", config);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases) = begun("fta", config);
     cluster.now_s = 1.0;
     assert_eq!(steps(&cluster.done_all(&leases)).len(), 1, "the step is ordered, and waits for the collections");
     (cluster, leases)
@@ -37,8 +36,7 @@ fn step_committed() -> Event {
 
 #[test]
 fn each_worker_is_asked_once_for_all_that_it_holds() {
-    let mut cluster = Cluster::new("fta", 7, 3);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases) = begun("fta", support::config(7, 3));
     let expected = |number: u32| Collection {
         worker: worker(number),
         id: CollectionId(u64::from(number)),
@@ -100,8 +98,8 @@ fn what_is_lost_of_a_race_is_computed_again() {
     for (policy, overcommit) in [("gta", 0.0), ("k-sync:k=3", 0.0), ("ata-auto", 0.0), ("uta", 0.5)] {
         for fails in [false, true] {
             let config = EngineConfig { budget: 4, min_workers: 3, rest_s: 1.0, overcommit, ..EngineConfig::default() };
-            let mut cluster = Cluster::with(policy, config);
-            let mut leases: VecDeque<(u32, Lease)> = cluster.join_all(3).into();
+            let (mut cluster, leases) = begun(policy, config);
+            let mut leases = VecDeque::from(leases);
             let mut step = Vec::new();
             while step.is_empty() {
                 let (number, lease) = leases.pop_front().unwrap();

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use ata_scheduler::{Effect, Event, Refusal, Report};
 use ata_types::{Lease, TaskOutcome};
 
-use crate::engine::support::{Cluster, assigned, holders, indices, is_start, lease_of, outcomes, worker};
+use crate::engine::support::{
+    Cluster, assigned, begun, config, holders, indices, is_start, lease_of, outcomes, worker,
+};
 
 fn leave(cluster: &mut Cluster, number: u32) -> Vec<Effect> {
     cluster.tell(Event::WorkerLeaving { worker: worker(number) })
@@ -23,8 +25,7 @@ fn deliver(cluster: &mut Cluster, number: u32) -> Vec<Effect> {
 
 /// `fta` gives three workers shares of 4, 2 and 1 tasks, each one lease.
 fn three() -> (Cluster, Vec<(u32, Lease)>) {
-    let mut cluster = Cluster::new("fta", 7, 3);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases) = begun("fta", config(7, 3));
     cluster.now_s = 1.0;
     (cluster, leases)
 }
@@ -92,8 +93,8 @@ fn an_idle_worker_leaves_at_once() {
 #[test]
 fn no_policy_gives_a_leaving_worker_more_or_loses_a_result() {
     for policy in ["fta", "uta", "ata-auto", "pull", "asgd"] {
-        let mut cluster = Cluster::new(policy, 12, 3);
-        let mut held: VecDeque<(u32, Lease)> = cluster.join_all(3).into();
+        let (mut cluster, leases) = begun(policy, config(12, 3));
+        let mut held = VecDeque::from(leases);
         cluster.now_s = 1.0;
         let first = held.remove(held.iter().position(|(number, _)| *number == 1).unwrap()).unwrap();
         let before = cluster.done(first.0, &first.1).unwrap();

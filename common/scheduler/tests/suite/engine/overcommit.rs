@@ -3,16 +3,11 @@
 use ata_scheduler::{Collect, EngineConfig, Refusal};
 use ata_types::TaskRange;
 
-use crate::engine::support::{Cluster, assigned, cancel, holders, step};
-
-fn cluster(policy: &str, budget: u64, overcommit: f64, min_workers: usize) -> Cluster {
-    Cluster::with(policy, EngineConfig { budget, iterations: 3, min_workers, overcommit, ..EngineConfig::default() })
-}
+use crate::engine::support::{assigned, begun, cancel, config, holders, step};
 
 #[test]
 fn the_first_results_make_the_step() {
-    let mut cluster = cluster("uta", 4, 0.5, 2);
-    let leases = cluster.join_all(2);
+    let (mut cluster, leases) = begun("uta", EngineConfig { overcommit: 0.5, ..config(4, 2) });
     assert_eq!(holders(&leases), [1, 1, 1, 2, 2, 2]);
     assert!(leases.iter().all(|(_, lease)| lease.tasks.count == 1), "any task may be among the first");
     cluster.now_s = 2.0;
@@ -38,15 +33,13 @@ fn how_many_tasks() {
     for (budget, overcommit, tasks) in
         [(4, 0.0, 4), (4, 0.01, 5), (4, 0.25, 5), (4, 0.26, 6), (100, 0.07, 107), (25, 0.28, 32), (1, 10.0, 11)]
     {
-        let mut cluster = cluster("uta", budget, overcommit, 1);
-        cluster.join(1);
+        let (cluster, _) = begun("uta", EngineConfig { overcommit, ..config(budget, 1) });
         let decision = cluster.decision();
         assert_eq!(decision.allocation, [tasks], "{budget} x (1 + {overcommit})");
         let expected = if tasks == budget { Collect::All } else { Collect::Soonest { take: budget } };
         assert_eq!(decision.collect, expected);
     }
     // A race takes B results, as without overcommitment.
-    let mut cluster = cluster("gta", 2, 1.0, 1);
-    cluster.join(1);
+    let (cluster, _) = begun("gta", EngineConfig { overcommit: 1.0, ..config(2, 1) });
     assert_eq!(cluster.decision().collect, Collect::First { take: 2, refill: true });
 }

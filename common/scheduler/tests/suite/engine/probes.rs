@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use ata_scheduler::policy::{Round, SchedulerRng};
 use ata_scheduler::{Collect, Decision, Engine, EngineConfig, Policy, Rule};
-use ata_types::{TaskRange, WorkerId};
+use ata_types::{Lease, TaskRange, WorkerId};
 
 use crate::engine::support::{
     BUSY_S, Cluster, assigned, cancel, config, discard, evicted, indices, ranges, step, steps,
@@ -43,19 +43,20 @@ impl Policy for Probing {
     }
 }
 
-fn cluster(race: bool, overcommit: f64) -> (Cluster, Heard) {
-    let config = EngineConfig { budget: 2, rest_s: 1.0, overcommit, ..config(3) };
+fn begun(race: bool, overcommit: f64) -> (Cluster, Vec<(u32, Lease)>, Heard) {
+    let config = EngineConfig { rest_s: 1.0, overcommit, ..config(2, 3) };
     let heard: Heard = Arc::default();
     let probing = Probing { race, heard: Arc::clone(&heard) };
-    (Cluster::of(Engine::new(config, Box::new(probing))), heard)
+    let mut cluster = Cluster::of(Engine::new(config, Box::new(probing)));
+    let leases = cluster.join_all(3);
+    (cluster, leases, heard)
 }
 
 const BOTH: TaskRange = TaskRange { first: 0, count: 2 };
 
 #[test]
 fn a_probe_is_observed_and_not_waited_for() {
-    let (mut cluster, heard) = cluster(false, 0.0);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases, heard) = begun(false, 0.0);
     assert_eq!(ranges(&leases), [(1, BOTH), (2, TaskRange::single(2)), (3, TaskRange::single(3))]);
     cluster.now_s = BUSY_S;
     assert_eq!(cluster.done(2, &leases[1].1), Ok(vec![discard(2, &leases[1].1)]));
@@ -73,8 +74,7 @@ fn a_probe_is_observed_and_not_waited_for() {
 #[test]
 fn a_worker_that_waits_for_parameters_is_not_slow() {
     for (receives_s, cut) in [(2.0, None), (0.5, Some(-0.75))] {
-        let (mut cluster, heard) = cluster(false, 0.0);
-        let leases = cluster.join_all(3);
+        let (mut cluster, leases, heard) = begun(false, 0.0);
         cluster.now_s = receives_s + BUSY_S;
         cluster.computed_after(2, &leases[1].1, receives_s).unwrap();
         cluster.now_s = receives_s + 2.0 * BUSY_S;
@@ -87,8 +87,7 @@ fn a_worker_that_waits_for_parameters_is_not_slow() {
 /// However often a probe fails, is lost or is overdue, no other worker is affected.
 #[test]
 fn a_probe_that_comes_to_nothing_is_nobody_elses() {
-    let (mut cluster, _) = cluster(false, 0.0);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases, _) = begun(false, 0.0);
     assert_eq!(cluster.fail(2, &leases[1].1), []);
     assert_eq!(cluster.lose(3), []);
     cluster.now_s = 1.0;
@@ -107,8 +106,7 @@ fn a_probe_that_comes_to_nothing_is_nobody_elses() {
 
 #[test]
 fn who_is_needed_stops_probing() {
-    let (mut cluster, heard) = cluster(false, 0.0);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases, heard) = begun(false, 0.0);
     cluster.now_s = 4.0;
     let effects = cluster.lose(1);
     assert!(effects.contains(&cancel(2, &leases[1].1)) && effects.contains(&cancel(3, &leases[2].1)));
@@ -124,8 +122,7 @@ fn who_is_needed_stops_probing() {
 #[test]
 fn in_a_race_the_first_result_of_each_task_counts() {
     for overcommit in [0.0, 1.0] {
-        let (mut cluster, heard) = cluster(true, overcommit);
-        let leases = cluster.join_all(3);
+        let (mut cluster, leases, heard) = begun(true, overcommit);
         assert_eq!(indices(&leases), [0, 0, 1], "a copy of each, in turn");
         cluster.now_s = 1.0;
         let [(a, first), (b, copy), (c, last)] = [leases[0], leases[2], leases[1]];

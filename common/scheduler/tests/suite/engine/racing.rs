@@ -3,13 +3,12 @@
 use ata_scheduler::{Collect, Refusal, StepOutcome};
 use ata_types::TaskRange;
 
-use crate::engine::support::{Cluster, assigned, cancel, lease_of, step, worker};
+use crate::engine::support::{assigned, begun, cancel, config, lease_of, step, worker};
 
 /// Rennala SGD (Tyurin, Richtárik 2023), Method 4: the first B gradients are taken, the rest is cancelled and wasted.
 #[test]
 fn a_race_takes_the_first_results_and_cancels_the_rest() {
-    let mut cluster = Cluster::new("gta", 3, 3);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases) = begun("gta", config(3, 3));
     assert_eq!(leases.len(), 3);
     cluster.now_s = 1.0;
     let next = assigned(&cluster.done(1, &leases[0].1).unwrap());
@@ -31,8 +30,7 @@ fn a_race_takes_the_first_results_and_cancels_the_rest() {
 /// A worker that comes back within the race still counts as one worker.
 #[test]
 fn the_time_of_a_returning_worker_counts_once() {
-    let mut cluster = Cluster::new("gta", 1, 2);
-    let leases = cluster.join_all(2);
+    let (mut cluster, leases) = begun("gta", config(1, 2));
     cluster.lose(2);
     cluster.join(2);
     assert_eq!(cluster.workers(), [worker(1), worker(2)]);
@@ -46,8 +44,7 @@ fn the_time_of_a_returning_worker_counts_once() {
 /// cancelled.
 #[test]
 fn k_sync_takes_the_first_k() {
-    let mut cluster = Cluster::new("k-sync:k=2", 99, 3);
-    let leases = cluster.join_all(3);
+    let (mut cluster, leases) = begun("k-sync:k=2", config(99, 3));
     let [(1, a), (2, b), (3, c)] = leases[..] else { panic!("one task each: {leases:?}") };
     cluster.now_s = 2.0;
     assert_eq!(cluster.done(3, &c), Ok(vec![]), "a worker that has finished gets no other task");
@@ -63,8 +60,7 @@ fn k_sync_takes_the_first_k() {
 /// Adaptive k-sync hears of each step. Its test shows when k grows.
 #[test]
 fn k_grows_when_the_gradients_stop_agreeing() {
-    let mut cluster = Cluster::new("adaptive-k-sync:k=1,threshold=1,burn_in=1", 99, 2);
-    let mut leases = cluster.join_all(2);
+    let (mut cluster, mut leases) = begun("adaptive-k-sync:k=1,threshold=1,burn_in=1", config(99, 2));
     for iteration in 1..=2 {
         assert_eq!(cluster.decision().collect, Collect::First { take: 1, refill: false });
         cluster.done(1, &lease_of(&leases, 1)).unwrap();

@@ -6,10 +6,10 @@ use ata_policies::POLICIES;
 use ata_scheduler::{AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, Limits, SavedEngine, StepOutcome};
 use ata_types::Lease;
 
-use crate::engine::support::{self, Cluster, assigned, is_aborted, is_start, policy};
+use crate::engine::support::{self, Cluster, assigned, begun, is_aborted, is_start, policy};
 
 fn config() -> EngineConfig {
-    EngineConfig { budget: 7, iterations: 6, rest_s: 1.0, ..support::config(3) }
+    EngineConfig { iterations: 6, rest_s: 1.0, ..support::config(7, 3) }
 }
 
 fn restored(config: EngineConfig, name: &str, saved: &SavedEngine) -> Cluster {
@@ -108,8 +108,7 @@ fn a_run_that_is_over_stays_so() {
 /// A restored engine refuses the name of an unknown worker among those that have delivered a result.
 #[test]
 fn delivered_results_are_checked() {
-    let mut cluster = Cluster::with("uta", EngineConfig { budget: 2, min_workers: 2, ..config() });
-    let leases = cluster.join_all(2);
+    let (mut cluster, leases) = begun("uta", EngineConfig { budget: 2, min_workers: 2, ..config() });
     cluster.done(leases[0].0, &leases[0].1).unwrap();
     let mut saved = serde_json::to_value(cluster.engine.save()).unwrap();
     assert_eq!(saved["proven"], serde_json::json!([leases[0].0]));
@@ -122,8 +121,7 @@ fn delivered_results_are_checked() {
 #[test]
 fn a_step_under_way_is_committed_before_the_run_is_aborted() {
     let config = EngineConfig { budget: 1, min_workers: 4, ..config() };
-    let mut cluster = Cluster::with("asgd", config);
-    let leases = cluster.join_all(4);
+    let (mut cluster, leases) = begun("asgd", config);
     cluster.done(1, &leases[0].1).unwrap();
     // No other worker has delivered anything.
     cluster.lose(1);

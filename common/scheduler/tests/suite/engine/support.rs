@@ -24,8 +24,16 @@ pub(crate) fn policy(name: &str) -> Box<dyn Policy> {
     build_policy(name, &PolicyContext { means: Some(means), workers: Some(3), truth }).unwrap()
 }
 
-pub(crate) fn config(min_workers: usize) -> EngineConfig {
-    EngineConfig { iterations: 3, min_workers, lease_timeout_s: Some(60.0), seed: 1, ..EngineConfig::default() }
+pub(crate) fn config(budget: u64, min_workers: usize) -> EngineConfig {
+    EngineConfig { budget, iterations: 3, min_workers, lease_timeout_s: Some(60.0), seed: 1, ..EngineConfig::default() }
+}
+
+/// Returns a cluster of as many workers as the run waits for, and what they begin with.
+pub(crate) fn begun(policy: &str, config: EngineConfig) -> (Cluster, Vec<(u32, Lease)>) {
+    let workers = config.min_workers as u32;
+    let mut cluster = Cluster::with(policy, config);
+    let leases = cluster.join_all(workers);
+    (cluster, leases)
 }
 
 pub(crate) struct Cluster {
@@ -44,7 +52,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(policy: &str, budget: u64, min_workers: usize) -> Self {
-        Self::with(policy, EngineConfig { budget, ..config(min_workers) })
+        Self::with(policy, config(budget, min_workers))
     }
 
     pub(crate) fn with(policy: &str, config: EngineConfig) -> Self {
