@@ -1,7 +1,8 @@
 //! Barrier policies, and the behaviour that all policies share: membership, refusals, failures, evictions.
 
+use ata_scheduler::policy::stateless;
 use ata_scheduler::{
-    AbortReason, Decision, Effect, Engine, EngineConfig, Event, Policy, Refusal, Report, Round, Rule, SchedulerRng,
+    AbortReason, Decision, Effect, Engine, EngineConfig, Event, Refusal, Report, Round, Rule,
 };
 use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 
@@ -236,16 +237,9 @@ fn an_eviction_blames_only_the_task_that_was_begun() {
 
 #[test]
 fn a_decision_that_cannot_be_carried_out_ends_the_run() {
-    struct Lazy;
-    impl Policy for Lazy {
-        fn name(&self) -> &'static str {
-            "lazy"
-        }
-        fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
-            Decision::barrier(vec![0; round.workers.len()], Vec::new(), Rule::Uniform)
-        }
-    }
-    let mut cluster = Cluster::of(Engine::new(EngineConfig::default(), Box::new(Lazy)));
+    let nobody = |round: &Round<'_>| Decision::barrier(vec![0; round.workers.len()], Vec::new(), Rule::Uniform);
+    let lazy = stateless("lazy", move |round, _| nobody(round));
+    let mut cluster = Cluster::of(Engine::new(EngineConfig::default(), lazy));
     let [Effect::Abort { reason }] = &cluster.join(1)[..] else { panic!("the run goes on") };
     let said = reason.to_string();
     assert!(said.contains("'lazy'") && said.contains("no worker gets a task"), "{said}");
