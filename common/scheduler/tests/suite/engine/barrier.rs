@@ -1,9 +1,7 @@
 //! Barrier policies, and the behaviour that all policies share: membership, refusals, failures, evictions.
 
 use ata_scheduler::policy::stateless;
-use ata_scheduler::{
-    AbortReason, Decision, Effect, Engine, EngineConfig, Event, Refusal, Report, Round, Rule,
-};
+use ata_scheduler::{AbortReason, Decision, Effect, Engine, EngineConfig, Event, Refusal, Report, Rule};
 use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 
 use crate::engine::support::{
@@ -237,8 +235,7 @@ fn an_eviction_blames_only_the_task_that_was_begun() {
 
 #[test]
 fn a_decision_that_cannot_be_carried_out_ends_the_run() {
-    let nobody = |round: &Round<'_>| Decision::barrier(vec![0; round.workers.len()], Vec::new(), Rule::Uniform);
-    let lazy = stateless("lazy", move |round, _| nobody(round));
+    let lazy = stateless("lazy", |round, _| Decision::barrier(vec![0; round.workers.len()], Vec::new(), Rule::Uniform));
     let mut cluster = Cluster::of(Engine::new(EngineConfig::default(), lazy));
     let [Effect::Abort { reason }] = &cluster.join(1)[..] else { panic!("the run goes on") };
     let said = reason.to_string();
