@@ -133,7 +133,6 @@ mod tests {
         }
     }
 
-    /// The overhead of an assignment is part of the finish time.
     #[test]
     fn overhead_is_part_of_the_finish_time() {
         let statistics = [6.0, 0.0].map(|overhead_s| {

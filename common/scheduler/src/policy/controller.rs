@@ -171,7 +171,6 @@ mod tests {
         }
     }
 
-    /// With constant times, the shares end in proportion to speed.
     #[test]
     fn converges_to_equal_times() {
         let mut policy = built("controller");

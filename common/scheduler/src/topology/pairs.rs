@@ -136,7 +136,6 @@ mod tests {
         WorkerId::from_slot(slot)
     }
 
-    /// Returns the pairs of this many workers, all of which reach each other.
     fn reachable(workers: usize) -> (WorkerPairs, Vec<WorkerId>) {
         let (mut pairs, all) = (WorkerPairs::default(), (0..workers).map(worker).collect::<Vec<_>>());
         while let Some((from, to)) = pairs.reach.next(Iteration(1), &all, |_, _| true) {

@@ -154,7 +154,6 @@ mod tests {
         assert!((share(2, 1.0) - 0.75 * (0.045_f64 / 8.0).sqrt()).abs() < 1e-12);
     }
 
-    /// Every idle worker has its turn before any has its second.
     #[test]
     fn all_have_their_turn() {
         let outline = Outline { all_s: 6.0, ..outline(1) };

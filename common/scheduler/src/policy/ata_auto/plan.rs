@@ -315,7 +315,6 @@ mod tests {
     }
 
     proptest! {
-        /// The shares of the idle members are those of RAS for all members.
         #[test]
         fn each_share_is_that_of_ras(
             workers in prop::collection::vec((0.1f64..10.0, prop::option::of(0.01f64..20.0)), 1..8),

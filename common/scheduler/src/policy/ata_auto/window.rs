@@ -225,7 +225,6 @@ mod tests {
 
     const HAZARD: f64 = 0.01;
 
-    /// Adds a round with one time.
     fn push(window: &mut Window, time: f64, variation: f64) -> Verdict {
         window.push(WindowBlock::new(1.0, time), variation, HAZARD, Test::All)
     }

@@ -166,7 +166,6 @@ mod tests {
 
     const HAZARD: f64 = 1e-3;
 
-    /// Returns a worker with these times, one per iteration.
     fn model(times: &[f64]) -> WorkerModel {
         let mut model = WorkerModel::default();
         for time in times {

@@ -14,7 +14,6 @@ fn together(bytes: f64, seconds: f64, vectors: f64) -> Observed {
     Observed::Together { bytes, seconds, vector_seconds: vectors * seconds }
 }
 
-/// Takes a step after these observations.
 fn step(rates: &mut LinkRates, observed: impl IntoIterator<Item = Observed>) {
     observed.into_iter().for_each(|observed| rates.observe(observed));
     let (topology, chunk) = (Topology::Shards, 0.25);
