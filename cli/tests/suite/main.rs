@@ -1,7 +1,6 @@
 //! Tests of the program `ata` from the outside.
 
 mod bad_input;
-mod connections;
 mod doctor;
 mod endings;
 mod examples;
