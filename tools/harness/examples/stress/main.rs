@@ -3,7 +3,6 @@
 //! cargo build --release --workspace --examples && target/release/examples/stress NAME
 
 mod broken_workers;
-mod deaf_peers;
 mod flapping;
 mod hostile_connections;
 mod idle_workers;
@@ -16,7 +15,6 @@ async fn main() {
     let (name, arguments) = all.split_first().map_or(("", &[][..]), |(name, arguments)| (name, arguments));
     match name {
         "broken_workers" => broken_workers::run(arguments).await,
-        "deaf_peers" => deaf_peers::run(arguments).await,
         "flapping" => flapping::run(arguments).await,
         "hostile_connections" => hostile_connections::run(arguments).await,
         "idle_workers" => idle_workers::run(arguments).await,
@@ -24,7 +22,7 @@ async fn main() {
         "mutated_frames" => mutated_frames::run(arguments).await,
         _ => {
             eprintln!(
-                "stress NAME, where NAME is broken_workers, deaf_peers, flapping, hostile_connections, idle_workers, many_names or mutated_frames"
+                "stress NAME, where NAME is broken_workers, flapping, hostile_connections, idle_workers, many_names or mutated_frames"
             );
             std::process::exit(64);
         }
