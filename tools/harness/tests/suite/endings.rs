@@ -1,7 +1,7 @@
 //! Tests that runs which fail or are stopped leave their results, and notify their workers.
 
 use ata_coordinator::{RunError, RunReport};
-use ata_harness::{Cluster, Ended, Settings, WorkerSettings, poisoned_toy, toy};
+use ata_harness::{Ended, Settings, WorkerSettings, poisoned_toy, toy};
 use ata_learn::ModelResolver;
 use ata_record::{EndState, RunEvent};
 use ata_worker::WorkerEnd;
@@ -41,16 +41,4 @@ async fn the_evaluation_panics_or_fails() {
     assert!(matches!(report.ended, Err(RunError::Data(_))), "{:?}", report.ended);
     let well = Settings { model: "toy:8", ..Settings::default() };
     assert_eq!(report.parameters_sha256, undisturbed(&well).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_stopped_says_so() {
-    let mut cluster = Cluster::start(&Settings { iterations: 1_000_000, ..Settings::default() }).await;
-    let worker = cluster.worker(WorkerSettings::new("one"));
-    cluster.wait_for("progress", |state| state.iterations > 3).await;
-    cluster.stop();
-    worker.abort();
-    let Ended { report, events, .. } = cluster.end().await;
-    assert!(report.state.iterations > 3);
-    assert!(matches!(events.last(), Some(RunEvent::End { state: EndState::Stopped, .. })));
 }

@@ -306,34 +306,6 @@ fn honest(parameters: &[f32], settings: &Settings, lease: &Assignment) -> Honest
     Honest { units, sum, loss: total.loss }
 }
 
-/// One of three workers computes its lease as one batch, and sends the right values with maxima that would ruin the units. A spot check
-/// detects this.
-#[tokio::test(flavor = "multi_thread")]
-async fn huge_maxima_of_right_values_are_a_mismatch() {
-    let settings = Settings { budget: 6, min_workers: 3, verify: 1.0, ..settings() };
-    let mut cluster = Cluster::start(&settings).await;
-    let peer = Peer::connect(cluster.address).await;
-    let mut session = peer.hello("bad", 1).await.unwrap();
-    session.say(FromWorker::Ready { fuses: true, peer_address: None }).await;
-    for name in ["one", "two"] {
-        cluster.worker(WorkerSettings::new(name));
-    }
-    let lease = session.assigned().await[0];
-    assert!(lease.vector.is_some(), "its vector is compared");
-    let (_, parameters) = next_set(&mut peer.parameters(&session).await.unwrap()).await;
-    let Honest { units, sum, loss } = honest(&parameters, &settings, &lease);
-    let vector = report(&mut session, &lease, loss).await;
-    let header = GradientHeader { maxima: vec![3e38], ..session.header(vector) }.in_units(units.exponents(), &[]);
-    assert_eq!(peer.submit(header, &sum.values).await.unwrap(), Receipt::Accepted);
-    cluster.wait_for("the mismatch", |state| state.refused.contains_key(&RefusalKind::Mismatched)).await;
-    session.leave().await;
-    let ended = cluster.end().await;
-    assert_eq!(ended.report.parameters_sha256, undisturbed(&settings).await);
-    assert_eq!(ended.report.state.refused, BTreeMap::from([(RefusalKind::Mismatched, 1)]));
-    let bad = number(&ended, "bad");
-    assert!(rests(&ended).iter().all(|worker| *worker == bad), "an honest worker rests");
-}
-
 /// A client that sends nothing but foreign gradients is expelled, cannot join again, and cannot fill the journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_only_offends_is_expelled() {
