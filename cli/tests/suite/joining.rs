@@ -85,25 +85,6 @@ fn parts(token: &str) -> [String; 3] {
     parts.try_into().unwrap()
 }
 
-/// The token is the same after a restart, so workers reconnect by themselves.
-#[test]
-fn a_worker_outlives_an_open_coordinator() {
-    let sandbox = Sandbox::new();
-    let run = ["--out", "run", "--checkpoint-every", "1", "--resume", "auto", "--budget", "4"];
-    let (mut first, join) = open_coordinator(&sandbox, "0", &run);
-    let port = parts(join.strip_prefix("--join ").unwrap())[0].rsplit(':').next().unwrap().to_owned();
-    let args = ["worker", "--device", "cpu", "--task-time", "const(30)"];
-    let worker = sandbox.start(&args.into_iter().chain(join.split(' ')).collect::<Vec<_>>());
-    first.wait_for("worker ready");
-    crate::support::until("a checkpoint", || sandbox.path("run/checkpoints/step-000001").exists());
-    first.signal("KILL");
-    drop(first.end());
-    let (second, again) = open_coordinator(&sandbox, &port, &run);
-    assert_eq!(again, join);
-    second.ends_with(0);
-    worker.ends_with(0);
-}
-
 /// Writes certificates of an authority for the coordinator and for a worker called rig.
 fn make_certificates(sandbox: &Sandbox) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
