@@ -116,18 +116,25 @@ fn a_run_that_is_stopped_says_how_it_goes_on() {
 #[test]
 fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {
     let (sandbox, expected) = finished(&[]);
+    let run = sandbox.path("run");
     for lost in ["model.safetensors", "summary.json", "report.html statistics.json", RESULTS] {
         for file in lost.split(' ') {
-            std::fs::remove_file(sandbox.path("run").join(file)).unwrap();
+            std::fs::remove_file(run.join(file)).unwrap();
+        }
+        if lost == RESULTS {
+            // A new run does not begin on the checkpoints of this one.
+            let before = files(&run);
+            sandbox.fails(&up(&["--out", "run"]), 64, "already holds the checkpoints of a run");
+            assert!(files(&run) == before);
         }
         ends_well(&sandbox, &resumable(&[]), &expected);
     }
     // The process may exit after it has written the summary and before it has computed the costs of other policies.
-    let mut early = summary(&sandbox.path("run"));
+    let mut early = summary(&run);
     early["counterfactual"] = Value::Null;
-    std::fs::write(sandbox.path("run/summary.json"), early.to_string()).unwrap();
+    std::fs::write(run.join("summary.json"), early.to_string()).unwrap();
     ends_well(&sandbox, &resumable(&[]), &expected);
-    assert!(summary(&sandbox.path("run"))["counterfactual"].is_array());
+    assert!(summary(&run)["counterfactual"].is_array());
     // Now nothing is left to do.
     let before = sandbox.journal();
     ends_well(&sandbox, &resumable(&[]), &expected);
@@ -245,20 +252,6 @@ fn files_of_others_are_not_replaced() {
     }
 }
 
-/// A folder with a run's checkpoints belongs to that run, even if its other files were lost.
-#[test]
-fn a_new_run_does_not_begin_on_the_checkpoints_of_another() {
-    let (sandbox, expected) = finished(&[]);
-    let run = sandbox.path("run");
-    for file in RESULTS.split(' ') {
-        std::fs::remove_file(run.join(file)).unwrap();
-    }
-    let before = files(&run);
-    sandbox.fails(&up(&["--out", "run"]), 64, "already holds the checkpoints of a run");
-    assert!(files(&run) == before);
-    ends_well(&sandbox, &resumable(&[]), &expected);
-}
-
 /// Checkpoints may be in the run's own folder.
 #[test]
 fn a_run_and_its_checkpoints_may_share_a_folder() {
@@ -307,8 +300,12 @@ fn files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn a_rollback_is_not_undone() {
     let (sandbox, expected) = finished(&["--checkpoint-every", "10", "--keep", "9"]);
-    let tenth = "run/checkpoints/step-000010";
-    assert!(sandbox.path("run/checkpoints/step-000040").exists());
+    let (tenth, run) = ("run/checkpoints/step-000010", sandbox.path("run"));
+    assert!(run.join("checkpoints/step-000040").exists());
+    // A resumption that is refused changes nothing.
+    let (data, before) = (sandbox.data(), files(&run));
+    sandbox.fails(&["up", "--resume", tenth, "--data", &data, "--iterations", "99"], 65, "data");
+    assert!(files(&run) == before);
     // No worker joins, and the coordinator is killed before it saves.
     let mut head = sandbox.start(&["coordinator", "--listen", "127.0.0.1:0", "--resume", tenth]);
     head.port();
@@ -346,17 +343,6 @@ fn checkpoints_of_another_run_are_refused() {
         sandbox.fails(&["up", "--resume", "run", "--iterations", "5"], 65, says);
         assert!(files(&run) == before, "nothing was changed");
     }
-}
-
-#[test]
-fn a_resumption_that_is_refused_changes_nothing() {
-    let (sandbox, _) = finished(&["--checkpoint-every", "10", "--keep", "9"]);
-    let data = sandbox.data();
-    let run = sandbox.path("run");
-    let before = files(&run);
-    let resume = ["up", "--resume", "run/checkpoints/step-000010", "--data", &data, "--iterations", "99"];
-    sandbox.fails(&resume, 65, "data");
-    assert!(files(&run) == before);
 }
 
 /// After a rollback to fewer iterations, the results of more iterations are not used.
