@@ -73,8 +73,9 @@ fn run(sandbox: &Sandbox, log: &[&str]) -> Process {
     coordinator
 }
 
+/// The second time, all of the journal's text is evil.
 #[test]
-fn a_workers_text_is_escaped() {
+fn text_of_workers_and_journals_is_escaped() {
     for log in [&[][..], &["--log-format", "json"]] {
         let sandbox = Sandbox::new();
         let (table, log) = run(&sandbox, log).ends_with(0);
@@ -82,6 +83,14 @@ fn a_workers_text_is_escaped() {
         check("the log", &log);
         assert!(log.contains("[2J") && log.contains("evil"), "it quotes the worker: {log}");
         assert!(printed(&sandbox, "run").contains("evil"));
+        let line = |mut event: Value| {
+            corrupt(&mut event);
+            event.to_string() + "\n"
+        };
+        let journal: String = sandbox.events().into_iter().map(line).collect();
+        std::fs::write(sandbox.path("run/events.jsonl"), journal).unwrap();
+        let printed = printed(&sandbox, "run");
+        assert!(printed.matches("evil").count() > 10, "{printed}");
     }
 }
 
@@ -101,18 +110,4 @@ fn corrupt(value: &mut Value) {
         Value::Array(values) => values.iter_mut().for_each(corrupt),
         _ => {}
     }
-}
-
-#[test]
-fn a_journals_text_is_escaped() {
-    let sandbox = Sandbox::new();
-    run(&sandbox, &[]).ends_with(0);
-    let line = |mut event: Value| {
-        corrupt(&mut event);
-        event.to_string() + "\n"
-    };
-    let journal: String = sandbox.events().into_iter().map(line).collect();
-    std::fs::write(sandbox.path("run/events.jsonl"), journal).unwrap();
-    let printed = printed(&sandbox, "run");
-    assert!(printed.matches("evil").count() > 10, "{printed}");
 }
