@@ -11,7 +11,7 @@ fn up(sandbox: &Sandbox, flags: &[&str]) -> Value {
 }
 
 #[test]
-fn each_flag_of_an_optimizer_changes_the_steps() {
+fn each_flag_of_the_training_changes_the_steps() {
     let sandbox = Sandbox::new();
     let momentum = ["--optimizer", "sgd", "--momentum", "0.9"];
     let mut known = BTreeMap::new();
@@ -23,6 +23,9 @@ fn each_flag_of_an_optimizer_changes_the_steps() {
         &[&momentum[..], &["--nesterov", "true"]].concat(),
         &["--budget", "noise"],
         &["--budget", "noise", "--scale-lr", "false"],
+        &["--augment", "flip"],
+        &["--augment", "crop,flip,mixup"],
+        &["--label-smoothing", "0.1"],
     ] {
         let summary = up(&sandbox, flags);
         let sha256 = summary["parameters_sha256"].as_str().unwrap().to_owned();
