@@ -21,12 +21,9 @@ fn it_says_what_to_start() {
         assert!(printed.contains(line), "{line}: {printed}");
     }
     assert!(printed.lines().count() < 20, "{printed}");
-}
 
-#[test]
-fn it_says_what_noisy_gradients_are_worth() {
     let machines = ["plan", "a=20ms", "b=40ms", "c=80ms", "d=160ms", "--budget", "60", "--noise-scale", "30"];
-    let printed = Sandbox::new().text(&machines);
+    let printed = sandbox.text(&machines);
     let says = "achieves 0.65 times what the best one alone does: 34 % of the sum of speeds, 1.88. With --budget 15, it is 1.29 times.";
     assert!(printed.contains(says), "{printed}");
 }
@@ -74,19 +71,6 @@ fn it_says_what_local_steps_are_worth() {
     let near = plan("--link 1Gbit --local-steps auto");
     assert!(near.contains("\nStart a, b: ") && near.contains("More is learned from each task"), "{near}");
     assert!(!plan("--link 1Gbit").contains("--local-steps"), "they are not worth it");
-    // Two workers take 120 steps each, for which the slow one needs 4.8 s. Vectors and messages travel meanwhile.
-    let links = "--link 20Mbit:100Mbit --head-link 1Gbit --round-trip 60ms --model-bytes 8.9MB --wire compact --difference-bits 4";
-    let rounds = |policy: &'static str| {
-        let run = ["simulate", "--task-time", "const(20*i)", "--workers", "2", "--budget", "240", "--policy", policy];
-        run.into_iter().chain(links.split(' ')).collect::<Vec<_>>()
-    };
-    let round_ms = number(&sandbox.summary(&rounds("uta"))[0]["mean_iteration_time"]);
-    assert!((4800.0..4802.0).contains(&round_ms), "{round_ms}");
-    sandbox.fails(
-        &rounds("gta"),
-        64,
-        "policies: gta, expected those that wait for all tasks, with links.difference_bits",
-    );
 }
 
 #[test]
@@ -120,10 +104,7 @@ fn nonsense_is_refused_with_what_to_type() {
     std::fs::write(sandbox.path("bad.json"), "{}}").unwrap();
     for (args, code, says) in [
         (&[][..], 64, "machines: none, expected at least one, as in gpu1=20ms"),
-        (&["gpu1"], 64, "expected NAME=TIME with the time of a task, as in gpu1=20ms"),
-        (&["a=1ms", "--budget", "0"], 64, "budget: 0, expected a whole number"),
         (&["a=1ms", "--budget", "-5"], 64, "-5"),
-        (&["a=1ms", "--noise-scale", "-1"], 64, "the noise scale: -1, expected a number of tasks"),
         (&["a=1ms", "--link", "1Gbit"], 64, "add --model-bytes, as in --model-bytes 100MB"),
         (&["a=1ms", "--model-bytes", "1MB"], 64, "add --link, as in --link 1Gbit"),
         (&["a=1ms", "--head-link", "1Gbit"], 64, "--head-link: it matters only with the rate of a link: add --link"),
