@@ -19,27 +19,28 @@ fn steps(run: &Path) -> usize {
     text.lines().skip(1).filter(|line| line.split(',').nth(2) != Some("")).count()
 }
 
-fn coordinator(sandbox: &Sandbox, port: &str, more: &[&str]) -> Process {
+fn coordinator(sandbox: &Sandbox, port: &str, data: &str) -> Process {
     let listen = format!("127.0.0.1:{port}");
-    let head = ["coordinator", "--listen", &listen, "--out", "run", "--resume", "auto", "--json"];
-    sandbox.start(&[&head[..], more, &RUN, &TINY].concat())
+    let head = ["coordinator", "--listen", &listen, "--out", "run", "--resume", "auto", "--json", "--data", data];
+    sandbox.start(&[&head[..], &RUN, &TINY].concat())
 }
 
-/// Starts a worker that is slow enough for the coordinator to be stopped in the meantime.
-fn worker(sandbox: &Sandbox, port: &str, more: &[&str]) -> Process {
-    let address = format!("http://127.0.0.1:{port}");
-    sandbox.worker(&address, &[&["--task-time", "const(8)"], more].concat())
-}
-
-/// The coordinator is killed, asked to stop and interrupted; its worker keeps running.
+/// The coordinator is killed, asked to stop and interrupted; its worker keeps running. It checks its training data only once, which may
+/// take seconds, so it is ready when a coordinator returns.
 #[test]
 fn a_resumed_run_ends_as_if_nothing_had_happened() {
     let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    let run = sandbox.path("run");
-    let mut head = coordinator(&sandbox, "0", &[]);
+    let data = sandbox.data();
+    let up = ["up", "--out", "undisturbed", "--data", &data, "--workers", "1", "--task-time", "none"];
+    let expected = sandbox.summary(&[&up[..], &RUN, &TINY].concat());
+    let (run, own) = (sandbox.path("run"), sandbox.path("own"));
+    std::fs::create_dir(&own).unwrap();
+    std::fs::copy(Path::new(&data).join("train.bin"), own.join("train.bin")).unwrap();
+    let mut head = coordinator(&sandbox, "0", &data);
     let port = head.port();
-    let worker = worker(&sandbox, &port, &[]);
+    let address = format!("http://127.0.0.1:{port}");
+    // The worker is slow enough for the coordinator to be stopped in the meantime.
+    let worker = sandbox.worker(&address, &["--task-time", "const(8)", "--data", own.to_str().unwrap()]);
     for (signal, code, at) in [("KILL", None, 3), ("KILL", None, 14), ("TERM", Some(75), 25), ("INT", Some(130), 36)] {
         until("progress", || steps(&run) >= at);
         head.signal(signal);
@@ -47,7 +48,10 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
         assert_eq!(ended, code, "{signal}: {log}");
         let status = sandbox.text(&["status", "run"]);
         assert_eq!(status.contains("its process ended without a word"), signal == "KILL", "{signal}: {status}");
-        head = coordinator(&sandbox, &port, &[]);
+        if at == 3 {
+            std::fs::remove_dir_all(&own).unwrap();
+        }
+        head = coordinator(&sandbox, &port, &data);
     }
     let summary = head.summary();
     worker.ends_with(0);
@@ -67,45 +71,6 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
     assert!(times.is_sorted(), "the run's clock goes on");
     assert!(run.join("events-discarded.jsonl").exists() && run.join("report.html").exists());
     sandbox.text(&["replay", "run", "--policy", "uta", "--seeds", "1"]);
-}
-
-/// A worker checks its training data only once, which may take seconds, so it is ready when a coordinator returns.
-#[test]
-fn a_worker_keeps_its_data_over_a_restart() {
-    let sandbox = Sandbox::new();
-    let (data, run) = (sandbox.data(), sandbox.path("run"));
-    let own = sandbox.path("own");
-    std::fs::create_dir(&own).unwrap();
-    std::fs::copy(Path::new(&data).join("train.bin"), own.join("train.bin")).unwrap();
-    let begin = |port: &str| coordinator(&sandbox, port, &["--data", &data]);
-    let mut head = begin("0");
-    let port = head.port();
-    let worker = worker(&sandbox, &port, &["--data", own.to_str().unwrap()]);
-    until("progress", || steps(&run) >= 8);
-    head.signal("KILL");
-    drop(head.end());
-    std::fs::remove_dir_all(&own).unwrap();
-    begin(&port).ends_with(0);
-    worker.ends_with(0);
-    assert_eq!(steps(&run), 60);
-}
-
-/// If the newest checkpoint is damaged, this is reported and the previous one is used.
-#[test]
-fn a_damaged_checkpoint_is_passed_over() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    let newest = sandbox.path("undisturbed/checkpoints/step-000060/optimizer.safetensors");
-    let mut bytes = std::fs::read(&newest).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 4;
-    std::fs::write(&newest, bytes).unwrap();
-    let [summary, log] = sandbox.outputs(&["up", "--resume", "undisturbed", "--json"]);
-    for said in ["step-000060 is damaged: optimizer.safetensors", "after iteration 55"] {
-        assert!(log.contains(said), "{log}");
-    }
-    let summary: Value = serde_json::from_str(&summary).unwrap();
-    assert_eq!(summary["parameters_sha256"], expected["parameters_sha256"]);
 }
 
 /// Checks that a run can be resumed from checkpoints outside of its folder when the folder is lost.
@@ -146,7 +111,8 @@ fn a_finished_run_can_be_extended_and_what_cannot_change_is_refused() {
     let said = sandbox.said(&["up", "--resume", "undisturbed"]);
     assert!(said.contains("--iterations with a larger number extends it"), "{said}");
     sandbox.fails(&["up", "--resume", "undisturbed", "--seed", "9"], 64, "seed = 9");
-    let extended = sandbox.summary(&["up", "--resume", "undisturbed", "--iterations", "70", "--policy", "uta"]);
+    let extend = ["up", "--resume", "undisturbed", "--iterations", "70", "--policy", "uta", "--json"];
+    let extended: Value = serde_json::from_str(&sandbox.text(&extend)).unwrap();
     assert_eq!((extended["iterations"].as_u64(), extended["policy"].as_str()), (Some(70), Some("uta")));
     let whole = ["up", "--out", "whole", "--workers", "2", "--task-time", "none", "--iterations", "70"];
     let whole = sandbox.summary(&[&whole[..], &RUN[2..], &TINY].concat());
@@ -154,6 +120,19 @@ fn a_finished_run_can_be_extended_and_what_cannot_change_is_refused() {
     for name in ["nothing", "undisturbed/checkpoints/step-000001"] {
         sandbox.fails(&["up", "--resume", name], 64, "no checkpoints there");
     }
+
+    // If the newest checkpoint is damaged, this is reported and the previous one is used.
+    let newest = sandbox.path("undisturbed/checkpoints/step-000070/optimizer.safetensors");
+    let mut bytes = std::fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&newest, bytes).unwrap();
+    let [again, log] = sandbox.outputs(&extend);
+    for said in ["step-000070 is damaged: optimizer.safetensors", "after iteration 65"] {
+        assert!(log.contains(said), "{log}");
+    }
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(again["parameters_sha256"], whole["parameters_sha256"]);
 }
 
 #[test]
@@ -241,7 +220,5 @@ fn a_run_is_found_by_its_id_and_its_name() {
     assert_eq!(found(&["status", "first"]).status.code(), Some(64));
     begin("again", &[]);
     assert!(!sandbox.path("xdg/ata/runs/first").exists(), "it is forgotten");
-    for name in ["latest", "a/b", "..", ""] {
-        sandbox.fails(&["up", "--name", name], 64, "expected 1 to 64 letters");
-    }
+    sandbox.fails(&["up", "--name", "a/b"], 64, "expected 1 to 64 letters");
 }
