@@ -43,15 +43,6 @@ fn a_killed_coordinator_loses_a_step_at_most() {
     assert!(kills["steps_again_worst"].as_u64() <= Some(1), "{kills}");
 }
 
-/// A coordinator that is asked to stop saves all of its steps at any checkpoint interval, even if a step is being taken.
-#[test]
-fn a_coordinator_that_is_asked_to_stop_loses_no_step() {
-    let model = ["--model", "cnn:widths=8/16/128/512", "--workers", "2", "--task-time", "const(10)"];
-    let args = [&model[..], &["--checkpoint-every", "60s"]].concat();
-    let stops = &chaos("8", "end-coordinator", &args)["faults"][0];
-    assert_eq!((&stops["fired"], &stops["steps_again"], &stops["saved_steps_lost"]), (&8.into(), &0.into(), &0.into()));
-}
-
 /// Returns the processes that were started in the sandbox: those with its cache in their environment.
 fn processes(sandbox: &Sandbox) -> usize {
     let cache = format!("XDG_CACHE_HOME={}", sandbox.path("cache").display());
