@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::support::extremes::{DESCRIBED, changed, ends_well, places};
 use crate::support::{Sandbox, TINY};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The replacements for a number; the first one is nothing.
 const EXTREMES: &str =

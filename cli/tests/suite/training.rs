@@ -2,9 +2,8 @@
 //! policy, the workers and their failures.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use crate::support::{Process, Sandbox, TINY, until};
+use crate::support::{Process, Sandbox, TINY};
 use serde_json::Value;
 
 /// The settings of the run in these tests.
