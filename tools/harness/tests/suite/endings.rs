@@ -3,7 +3,7 @@
 use ata_coordinator::{RunError, RunReport};
 use ata_harness::{Ended, Settings, WorkerSettings, poisoned_toy, toy};
 use ata_learn::ModelResolver;
-use ata_record::{EndState, RunEvent};
+use ata_record::{EndState, RefusalKind, RunEvent};
 use ata_worker::WorkerEnd;
 
 use crate::{count, start, undisturbed};
@@ -27,7 +27,8 @@ async fn fail(model: &'static str, models: ModelResolver, iterations: u64, worke
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_worker_can_compute() {
-    let ended = fail("toy:8", poisoned_toy, 0, WorkerEnd::RunFailed).await.report.ended;
+    let RunReport { ended, state, .. } = fail("toy:8", poisoned_toy, 0, WorkerEnd::RunFailed).await.report;
+    assert!(state.refused.contains_key(&RefusalKind::Uncomputable), "{:?}", state.refused);
     let Err(RunError::Aborted { last_failure, .. }) = &ended else { panic!("{ended:?}") };
     assert!(last_failure.contains("worker 1") && last_failure.contains("NaN"), "{last_failure}");
 }

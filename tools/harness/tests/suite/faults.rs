@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ata_harness::{Cluster, Condition, Ended, FaultProxy, Peer, Settings, WorkerSettings, poisoned_toy};
+use ata_harness::{Cluster, Condition, FaultProxy, Peer, Settings, WorkerSettings};
 use ata_record::{RefusalKind, RunEvent};
 use ata_wire::FarewellReason;
 
@@ -10,33 +10,16 @@ use crate::{check, count, farewell, number, rests, run};
 
 const HANGS: Duration = Duration::from_hours(24);
 
-/// Runs three good workers and two bad ones, each of which rests once, and then until the end of the run.
-async fn two_of_five(settings: Settings, bad: WorkerSettings) -> Ended {
-    let settings = Settings { min_workers: 5, rest_s: 1000.0, ..settings };
-    let good = ["good-1", "good-2", "good-3"].map(WorkerSettings::new);
-    let bad = ["bad-1", "bad-2"].map(|name| WorkerSettings { name: name.into(), ..bad.clone() });
-    let ended = run(&settings, good.into_iter().chain(bad)).await;
-    check(&settings, &ended).await;
-    for bad in ["bad-1", "bad-2"].map(|name| number(&ended, name)) {
-        assert_eq!(rests(&ended).into_iter().filter(|worker| *worker == bad).count(), 1);
-    }
-    ended
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn two_of_five_compute_nonsense() {
-    let settings = Settings { iterations: 40, ..Settings::default() };
-    let ended = two_of_five(settings, WorkerSettings { models: poisoned_toy, ..WorkerSettings::new("") }).await;
-    let refused = ended.report.state.refused.get(&RefusalKind::Uncomputable).copied().unwrap_or(0);
-    // Results of the leases held at the first failure may arrive as well.
-    assert!((2..=6).contains(&refused), "{refused} refusals");
-}
-
+/// Each of the two rests once, and then until the end of the run.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_of_five_hang() {
-    let settings = Settings { lease_timeout_s: 1.0, ..Settings::default() };
-    let ended = two_of_five(settings, WorkerSettings { task_time: HANGS, ..WorkerSettings::new("") }).await;
+    let settings = Settings { lease_timeout_s: 1.0, min_workers: 5, rest_s: 1000.0, ..Settings::default() };
+    let good = ["good-1", "good-2", "good-3"].map(WorkerSettings::new);
+    let bad = ["bad-1", "bad-2"].map(|name| WorkerSettings { task_time: HANGS, ..WorkerSettings::new(name) });
+    let ended = run(&settings, good.into_iter().chain(bad)).await;
+    check(&settings, &ended).await;
     for number in ["bad-1", "bad-2"].map(|name| number(&ended, name)) {
+        assert_eq!(rests(&ended).into_iter().filter(|worker| *worker == number).count(), 1);
         let lost = |event: &RunEvent| matches!(event, RunEvent::Loss { worker, .. } if *worker == number);
         assert_eq!(count(&ended, lost), 1, "evicted once");
     }
