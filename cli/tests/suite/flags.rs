@@ -14,6 +14,7 @@ fn up(sandbox: &Sandbox, flags: &[&str]) -> Value {
 fn each_flag_of_the_training_changes_the_steps() {
     let sandbox = Sandbox::new();
     let momentum = ["--optimizer", "sgd", "--momentum", "0.9"];
+    let rounds = ["--local-steps", "12", "--overlap", "false", "--wire", "compact"];
     let mut known = BTreeMap::new();
     for flags in [
         &[][..],
@@ -26,6 +27,10 @@ fn each_flag_of_the_training_changes_the_steps() {
         &["--augment", "flip"],
         &["--augment", "crop,flip,mixup"],
         &["--label-smoothing", "0.1"],
+        &rounds,
+        &[&rounds[..], &["--difference-bits", "8"]].concat(),
+        &[&rounds[..], &["--outer-momentum", "0.5"]].concat(),
+        &[&rounds[..], &["--outer-lr", "1.5"]].concat(),
     ] {
         let summary = up(&sandbox, flags);
         let sha256 = summary["parameters_sha256"].as_str().unwrap().to_owned();

@@ -58,26 +58,6 @@ fn parameters_do_not_depend_on_policy_or_workers() {
     assert_ne!(sha256(&other_seed), sha256(&reference));
 }
 
-/// With equal shares, the same worker takes the same steps in each run, from the same parameters if it waits for them.
-#[test]
-fn workers_take_local_steps() {
-    let sandbox = Sandbox::new();
-    let data = sandbox.data();
-    let train = |flags: &[&str]| {
-        let run =
-            ["up", "--data", &data, "--workers", "3", "--policy", "uta", "--task-time", "none", "--iterations", "6"];
-        let steps = ["--local-steps", "12", "--overlap", "false", "--lr", "1e-2"];
-        sandbox.summary(&[&run[..], &steps, flags, &TINY].concat())
-    };
-    let usual = train(&["--wire", "compact"]);
-    assert_eq!((&usual["tasks_applied"], usual["iterations"].as_u64()), (&72.into(), Some(6)));
-    assert_eq!(sha256(&usual), sha256(&train(&["--wire", "compact", "--difference-bits", "4"])));
-    assert_eq!(sha256(&usual), sha256(&train(&["--wire", "compact", "--outer-lr", "1.5"])), "2e/(1 + e) of e = 3");
-    for other in [["--difference-bits", "8"], ["--outer-momentum", "0.5"], ["--outer-lr", "1"], ["--seed", "9"]] {
-        assert_ne!(sha256(&usual), sha256(&train(&[&["--wire", "compact"], &other[..]].concat())), "{other:?}");
-    }
-}
-
 /// A run whose rounds have a chosen number of steps has as many tasks as asked for, is evaluated as often, and goes on after a stop.
 #[test]
 fn the_number_of_local_steps_may_be_chosen() {
