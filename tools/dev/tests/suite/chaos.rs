@@ -6,10 +6,14 @@ use serde_json::Value;
 
 const SMALL: [&str; 6] = ["--workers", "2", "--model", TINY[1], "--heartbeat-timeout-ms", "1000"];
 
-/// Runs `ata-dev chaos` with this many faults, and returns its verdict. Recovery times are not asserted: the machine may be busy.
-fn chaos(faults: &str, kinds: &str, args: &[&str]) -> Value {
-    let chaos = ["chaos", "--out", "chaos", "--json", "--faults", faults, "--only", kinds];
-    let output = Sandbox::new().run(&[&chaos[..], args].concat());
+/// With a checkpoint after five steps, the verdict also says whether a kill costs more steps than that, or a stop any. Recovery times are
+/// not asserted: the machine may be busy.
+#[test]
+fn a_run_under_faults_ends_as_one_without() {
+    let kinds =
+        "kill-coordinator,kill-start,kill-end,end-coordinator,fill-disk,kill-worker,stop-worker,cut-link,slow-link";
+    let chaos = ["chaos", "--out", "chaos", "--json", "--faults", "9", "--only", kinds, "--checkpoint-every", "5"];
+    let output = Sandbox::new().run(&[&chaos[..], &SMALL].concat());
     let log = String::from_utf8_lossy(&output.stderr);
     let verdict: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {log}"));
     let broken: Vec<&str> = verdict["broken"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
@@ -19,15 +23,6 @@ fn chaos(faults: &str, kinds: &str, args: &[&str]) -> Value {
     assert!(verdict["iterations"].as_u64() > Some(3));
     assert!(verdict["parameters_sha256"].is_string() && verdict["parameters_sha256"] == verdict["undisturbed_sha256"]);
     assert_eq!(verdict["processes_left"], 0);
-    verdict
-}
-
-/// With a checkpoint after five steps, the verdict also says whether a kill costs more steps than that, or a stop any.
-#[test]
-fn a_run_under_faults_ends_as_one_without() {
-    let kinds =
-        "kill-coordinator,kill-start,kill-end,end-coordinator,fill-disk,kill-worker,stop-worker,cut-link,slow-link";
-    let verdict = chaos("9", kinds, &[&["--checkpoint-every", "5"], &SMALL[..]].concat());
     let faults = verdict["faults"].as_array().unwrap();
     assert_eq!(faults.len(), 9);
     for fault in faults {
