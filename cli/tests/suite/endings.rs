@@ -156,16 +156,24 @@ fn a_run_without_checkpoints_is_over_too() {
     assert!(std::fs::read(sandbox.path("run/model-discarded.safetensors")).unwrap() == model);
 }
 
-/// The run is killed or stopped during the evaluation after the last step.
+/// The run is killed or stopped before its first step, when it has no checkpoint, so that it begins again in the same folder, and then
+/// during the evaluation after the last step.
 #[test]
-fn a_run_that_ends_in_its_last_evaluation_is_not_over() {
+fn a_run_that_has_not_begun_or_is_in_its_last_evaluation_is_not_over() {
     let sandbox = Sandbox::new();
     let data = sandbox.path("data").to_str().unwrap().to_owned();
     // The test data is large enough that the evaluation can be interrupted.
     sandbox.text(&["data", "synth", &data, "--train", "400", "--test", "20000"]);
     let more = ["--data", &data, "--checkpoint-every", "10"];
     let expected = sandbox.summary(&up(&[&more[..], &["--out", "undisturbed"]].concat()));
-    for (signal, code) in [("TERM", Some(75)), ("INT", Some(130)), ("KILL", None)] {
+    let signals = [("TERM", Some(75)), ("INT", Some(130)), ("KILL", None)];
+    for (signal, code) in signals {
+        // No worker joins.
+        let (head, _) = sandbox.coordinator(&[&["--resume", "auto"], &RUN[..4], &more].concat());
+        until("the journal", || !sandbox.journal().is_empty());
+        stops(head, signal, code);
+    }
+    for (signal, code) in signals {
         let process = sandbox.start(&resumable(&more));
         // The journal of a run that was stopped earlier has an end event, which is removed.
         until("the last evaluation", || {
@@ -177,22 +185,8 @@ fn a_run_that_ends_in_its_last_evaluation_is_not_over() {
         assert_eq!(file.exists(), signal != "KILL");
         assert!(!file.exists() || summary(&sandbox.path("run"))["state"] == "stopped");
     }
-    ends_well(&sandbox, &resumable(&more), &expected);
-}
-
-/// Before its first step, a run has no checkpoint, so it restarts in the same folder.
-#[test]
-fn a_run_that_is_stopped_before_its_first_step_begins_again() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    for (signal, code) in [("TERM", Some(75)), ("INT", Some(130)), ("KILL", None)] {
-        // No worker joins.
-        let (head, _) = sandbox.coordinator(&[&["--resume", "auto"], &RUN[..4]].concat());
-        until("the journal", || !sandbox.journal().is_empty());
-        stops(head, signal, code);
-    }
-    ends_well(&sandbox, &resumable(&[]), &expected);
     assert!(sandbox.path("run/events-discarded.jsonl").exists());
+    ends_well(&sandbox, &resumable(&more), &expected);
 }
 
 /// A process that ended while it created its folder leaves some of the files. Whichever files are left, the run can begin.
