@@ -83,7 +83,7 @@ fn recorded_jobs_are_compared() {
     jobs(&sandbox);
     let flags = ["--policy", "gta,clairvoyant", "--seeds", "2", "--iterations", "5", "--out", "out"];
     let args = [&["simulate", "--experiment", "pai", "--data", "jobs"][..], &flags].concat();
-    assert!(sandbox.text(&args[..args.len() - 2]).contains("all groups"));
+    assert!(sandbox.text(&args[..args.len() - 2]).contains("Recorded jobs: runtime / worker time over "));
     let costs = json(&sandbox, &args);
     assert_eq!(costs.len(), (3 * 2 * 2 + 2 * 3) * 3);
     assert_eq!((&costs[0]["policy"], &costs[0]["runtime_ratio"]), (&"fta:means=current".into(), &1.0.into()));
@@ -138,12 +138,12 @@ fn nonsense_is_refused_with_the_reason() {
     std::fs::write(sandbox.path("nan.txt"), "1\n2\nNaN\n").unwrap();
     std::fs::write(sandbox.path("bad.jsonl"), "{\"event\":\"step\"}\n").unwrap();
     for (args, code, says) in [
+        (&["simulate", "--policy", "adaptive-k-sync"][..], 64, "--problem"),
         (
             &["simulate", "--policy=gta", "--link=1Gbit", "--model-bytes=1MB", "--wire=compact", "--difference-bits=4"],
             64,
             "policies: gta, expected those that wait for all tasks, with links.difference_bits",
         ),
-        (&["simulate", "--policy", "adaptive-k-sync"][..], 64, "--problem"),
         (&["simulate", "--task-time", "trace(nan.txt)"], 65, "line 3: 'NaN'"),
         (&["simulate", "--task-time", "trace(absent.txt)"], 65, "absent.txt"),
         (&["simulate", "--budget", "-1"], 64, "-1"),
