@@ -1,18 +1,12 @@
-//! Tests failures that all workers share, and broken machines under many names: the run continues, and ends with the same parameters.
+//! Tests failures that all workers share: the run continues, and ends with the same parameters.
 
 use std::fs::OpenOptions;
 use std::time::Duration;
 
-use ata_harness::{Breaks, Cluster, Settings, WorkerSettings, come_back_again};
+use ata_harness::{Settings, WorkerSettings};
 use ata_record::{RunEvent, RunState};
-use tokio::task::JoinSet;
 
-use crate::{RECORD_BYTES, check, count, start};
-
-/// Returns a sound worker, whose tasks take long enough for others to join and leave meanwhile.
-fn sound(name: &str) -> WorkerSettings {
-    WorkerSettings { task_time: Duration::from_millis(2), ..WorkerSettings::new(name) }
-}
+use crate::{RECORD_BYTES, check, start};
 
 /// The data file of four sound workers is empty until one of them has failed twice. The number of tasks that are left when it is emptied
 /// depends on chance. A single task fails on one worker after the other, after pauses as long as the outage so far: for the fifth time
@@ -26,7 +20,8 @@ async fn data_that_nobody_can_read_for_a_while() {
     // The run must not be over before its data is removed, which a busy machine may delay.
     let iterations = 1000;
     let settings = Settings { data: Some(path.clone()), budget: 4, min_workers: 4, iterations, ..Settings::default() };
-    let with_data = |name| WorkerSettings { data: Some(path.clone()), ..sound(name) };
+    let task_time = Duration::from_millis(2);
+    let with_data = |name| WorkerSettings { data: Some(path.clone()), task_time, ..WorkerSettings::new(name) };
     let mut cluster = start(&settings, ["one", "two", "three", "four"].map(with_data)).await;
     cluster.wait_for("progress", |state| state.iterations >= 3).await;
     OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
@@ -38,28 +33,4 @@ async fn data_that_nobody_can_read_for_a_while() {
     check(&settings, &ended).await;
     let is_gone = |event: &&RunEvent| matches!(event, RunEvent::Loss { .. } | RunEvent::Expulsion { .. });
     assert_eq!(ended.events.iter().find(is_gone), None, "no worker had to leave");
-}
-
-/// Three machines break every lease and return under new names, together with five sound ones. The policies wait for the results of the
-/// machines that hang.
-#[tokio::test(flavor = "multi_thread")]
-async fn machines_that_fail_or_hang_under_new_names() {
-    for (policy, breaks) in
-        [("uta", Breaks::Fails), ("ata-auto", Breaks::Fails), ("uta", Breaks::Hangs), ("pull", Breaks::Hangs)]
-    {
-        let settings =
-            Settings { policy, min_workers: 8, iterations: 100, lease_timeout_s: 2.0, ..Settings::default() };
-        let mut cluster = Cluster::start(&settings).await;
-        let mut broken = JoinSet::new();
-        for name in ["x", "y", "z"] {
-            broken.spawn(come_back_again(cluster.address, name.into(), breaks));
-        }
-        for name in ["one", "two", "three", "four", "five"] {
-            cluster.worker(sound(name));
-        }
-        let ended = cluster.end().await;
-        check(&settings, &ended).await;
-        let of_broken = |event: &RunEvent| matches!(event, RunEvent::Join { name, .. } if name.contains('-'));
-        assert!(count(&ended, of_broken) > 3, "{policy}: none came back");
-    }
 }
