@@ -7,12 +7,10 @@
 //! - `raw`: [`RawConnection`], handwritten HTTP/2
 //! - `rate`: measures the speed of a run, and the memory of this process
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
-//! - `broken`: machines that fail or never report their leases
 //! - `tamper`: [`Tamper`], a proxy in front of a worker that corrupts the data for its peers
 //! - `frames`: [`Frames`] of every RPC as valid examples, and their [`Reader`]
 //! - `flood`: [`Flood`], mutated calls to a live coordinator
 
-mod broken;
 mod cluster;
 mod flood;
 mod frames;
@@ -24,7 +22,6 @@ mod tamper;
 mod toy;
 
 pub use ata_fault_proxy::{Condition, FaultProxy};
-pub use broken::{Breaks, come_back_again};
 pub use cluster::{Cluster, Ended};
 pub use flood::{Flood, paths};
 pub use frames::{Frames, Reader};

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use ata_harness::{Breaks, Cluster, Settings, WorkerSettings, come_back_again, poisoned_toy};
+use ata_harness::{Cluster, Settings, WorkerSettings, poisoned_toy};
 use ata_record::RunEvent;
 use tokio::task::JoinSet;
+
+use crate::broken::{Breaks, come_back_again};
 
 const TASK_TIME: Duration = Duration::from_millis(5);
 

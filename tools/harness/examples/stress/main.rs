@@ -2,6 +2,7 @@
 //!
 //! cargo build --release --workspace --examples && target/release/examples/stress NAME
 
+mod broken;
 mod broken_workers;
 mod flapping;
 mod hostile_connections;

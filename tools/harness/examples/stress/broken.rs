@@ -3,16 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ata_harness::{Peer, Session};
 use ata_wire::{Assignment, FromWorker, ProcessUsage, ToWorker, connect};
-
-use crate::peer::{Peer, Session};
 
 /// The time between the heartbeats of a worker without work, which is far less than the time after which it counts as lost.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The way in which a broken machine treats its leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breaks {
+pub(crate) enum Breaks {
     /// The machine fails its leases at once.
     Fails,
     /// The machine never reports its leases.
@@ -20,7 +19,7 @@ pub enum Breaks {
 }
 
 /// Joins as `NAME-1`, breaks its leases, and returns as `NAME-2` and so on, until the run is over.
-pub async fn come_back_again(coordinator: SocketAddr, name: String, breaks: Breaks) {
+pub(crate) async fn come_back_again(coordinator: SocketAddr, name: String, breaks: Breaks) {
     for number in 1.. {
         let endpoint = format!("http://{coordinator}").parse().expect("an address");
         let Ok(connection) = connect(&endpoint).await else { return };
