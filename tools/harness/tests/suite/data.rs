@@ -1,11 +1,13 @@
 //! Tests the training data that a coordinator sends: it is the data that it read when the run began, or the reason why it cannot be sent.
 #![cfg(unix)]
 
+use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ata_data::{hex, sha256_of_file};
 use ata_harness::{Cluster, FaultProxy, Peer, Session, Settings, WorkerSettings, soon};
+use ata_record::{RunEvent, RunState};
 use ata_wire::proto::{TransferPart, transfer_part};
 use ata_worker::{WorkerEnd, WorkerError};
 use tempfile::TempDir;
@@ -151,4 +153,27 @@ async fn a_bad_sample_is_left_out() {
     check(&settings, &ended).await;
     let fusing = WorkerSettings { fuses: true, ..WorkerSettings::new("fusing") };
     run(&Settings { min_workers: 1, ..settings }, [fusing]).await;
+}
+
+/// The data file of four workers is empty until one of them has failed twice. The number of tasks that are left when it is emptied
+/// depends on chance. A single task fails on one worker after the other, after pauses as long as the outage so far: for the fifth time
+/// after 15 s, and for the ninth after four minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_that_nobody_can_read_for_a_while() {
+    let rig = Rig::new();
+    // The run must not be over before its data is removed, which a busy machine may delay.
+    let settings = Settings { budget: 4, min_workers: 4, iterations: 1000, ..rig.settings.clone() };
+    let task_time = Duration::from_millis(2);
+    let with_data = |name| WorkerSettings { data: Some(rig.path.clone()), task_time, ..WorkerSettings::new(name) };
+    let mut cluster = start(&settings, ["one", "two", "three", "four"].map(with_data)).await;
+    cluster.wait_for("progress", |state| state.iterations >= 3).await;
+    OpenOptions::new().write(true).open(&rig.path).unwrap().set_len(0).unwrap();
+    let has_failed_twice = |state: &RunState| state.workers.values().any(|worker| worker.usage.failures >= 2);
+    cluster.wait_for("failures", has_failed_twice).await;
+    // The same file must be rewritten, since the workers have it open.
+    std::fs::write(&rig.path, records(7)).unwrap();
+    let ended = cluster.end().await;
+    check(&settings, &ended).await;
+    let is_gone = |event: &&RunEvent| matches!(event, RunEvent::Loss { .. } | RunEvent::Expulsion { .. });
+    assert_eq!(ended.events.iter().find(is_gone), None, "no worker had to leave");
 }

@@ -13,7 +13,6 @@ mod kept;
 mod leaving;
 mod limits;
 mod local_steps;
-mod machines;
 mod noise;
 mod probes;
 mod shards;
