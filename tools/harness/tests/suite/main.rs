@@ -1,6 +1,5 @@
 //! Tests coordinators and workers in one process, over real connections, with faults.
 
-mod batches;
 mod connections;
 mod data;
 mod data_shards;
@@ -9,7 +8,7 @@ mod evaluations;
 mod faults;
 mod frames;
 mod hostile;
-mod kept;
+mod leases;
 mod leaving;
 mod limits;
 mod local_steps;
