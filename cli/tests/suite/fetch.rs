@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
 
 use crate::support::Sandbox;
 use ata_data::{Split, Synthetic, hex, sha256_of_file};
@@ -27,31 +26,21 @@ fn archive() -> Vec<u8> {
     tar.into_inner().unwrap().finish().unwrap()
 }
 
-/// A server that sends a reply on each connection, and stops after the last one.
-struct Server {
-    url: String,
-    /// The first line of each request.
-    requests: Receiver<String>,
-}
-
-impl Server {
-    fn start(replies: Vec<Vec<u8>>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/archive.tar.gz", listener.local_addr().unwrap());
-        let (sender, requests) = channel();
-        std::thread::spawn(move || {
-            for reply in replies {
-                let (mut stream, _) = listener.accept().unwrap();
-                let head: Vec<String> =
-                    BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
-                // The request is recorded before the reply, so that it is there when the client has finished.
-                drop(sender.send(head[0].clone()));
-                // The client may close the connection before the end of the reply.
-                drop(stream.write_all(&reply));
-            }
-        });
-        Self { url, requests }
-    }
+/// Starts a server that sends a reply on each connection, and stops after the last one. Returns the address of its archive.
+fn serve(replies: Vec<Vec<u8>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/archive.tar.gz", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for reply in replies {
+            let (mut stream, _) = listener.accept().unwrap();
+            let head: Vec<String> =
+                BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            assert!(head[0].starts_with("GET /archive.tar.gz "), "{head:?}");
+            // The client may close the connection before the end of the reply.
+            drop(stream.write_all(&reply));
+        }
+    });
+    url
 }
 
 fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
@@ -99,8 +88,8 @@ impl Fetch {
     }
 
     /// Runs a fetch that must download the archive and leave nothing else.
-    fn succeeds(&self, server: &Server) -> String {
-        let (code, out, log) = self.run(&server.url, &["--sha256", &self.sha256]);
+    fn succeeds(&self, url: &str) -> String {
+        let (code, out, log) = self.run(url, &["--sha256", &self.sha256]);
         assert_eq!(code, 0, "{log}");
         assert_eq!(std::fs::read(self.path(NAME)).unwrap(), self.archive);
         assert_eq!(self.left(), 1, "only the archive is left");
@@ -122,13 +111,12 @@ impl Fetch {
 #[test]
 fn the_archive_is_downloaded_and_verified() {
     let fetch = Fetch::new(archive());
-    let server = Server::start(vec![whole(&fetch.archive)]);
-    let out = fetch.succeeds(&server);
+    let url = serve(vec![whole(&fetch.archive)]);
+    let out = fetch.succeeds(&url);
     for line in [&fetch.sha256, "train.bin: 40 records", "test.bin: 10 records"] {
         assert!(out.contains(line), "{out}");
     }
     assert!(out.lines().last().unwrap().contains("ata up --data data/cifar-100-binary.tar.gz"), "{out}");
-    assert!(server.requests.recv().unwrap().starts_with("GET /archive.tar.gz "));
 
     // The archive exists now, so no server is contacted.
     let (code, out, log) = fetch.run("http://127.0.0.1:1/", &["--sha256", &fetch.sha256, "--json"]);
@@ -142,30 +130,30 @@ fn the_archive_is_downloaded_and_verified() {
 #[test]
 fn a_redirect_is_followed() {
     let fetch = Fetch::new(archive());
-    let target = Server::start(vec![whole(&fetch.archive)]);
-    let redirect = format!("Location: {}\r\nContent-Length: 0\r\n", target.url);
-    fetch.succeeds(&Server::start(vec![reply("302 Found", &redirect, &[])]));
+    let target = serve(vec![whole(&fetch.archive)]);
+    let redirect = format!("Location: {target}\r\nContent-Length: 0\r\n");
+    fetch.succeeds(&serve(vec![reply("302 Found", &redirect, &[])]));
 }
 
 #[test]
 fn a_connection_that_breaks_leaves_nothing() {
     let fetch = Fetch::new(archive());
-    let server = Server::start(vec![first(&fetch.archive, fetch.archive.len() / 2), whole(&fetch.archive)]);
-    fetch.fails(&server.url, 69, &[&server.url, "ended early", "Try again"]);
+    let url = serve(vec![first(&fetch.archive, fetch.archive.len() / 2), whole(&fetch.archive)]);
+    fetch.fails(&url, 69, &[&url, "ended early", "Try again"]);
     assert_eq!(fetch.left(), 0);
-    fetch.succeeds(&server);
+    fetch.succeeds(&url);
 }
 
 #[test]
 fn what_a_server_does_not_serve_is_reported_with_its_address() {
     let fetch = Fetch::new(archive());
     for status in ["404 Not Found", "503 Service Unavailable"] {
-        let server = Server::start(vec![reply(status, "Content-Length: 0\r\n", &[])]);
-        fetch.fails(&server.url, 69, &[&server.url, status]);
+        let url = serve(vec![reply(status, "Content-Length: 0\r\n", &[])]);
+        fetch.fails(&url, 69, &[&url, status]);
     }
     let too_large = reply("200 OK", &format!("Content-Length: {}\r\n", (1 << 30) + 1), b"some");
-    let server = Server::start(vec![too_large]);
-    fetch.fails(&server.url, 65, &[&server.url, "1073741825"]);
+    let url = serve(vec![too_large]);
+    fetch.fails(&url, 65, &[&url, "1073741825"]);
     // The port was free a moment ago.
     let url = format!("http://{}/", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
     fetch.fails(&url, 69, &[&url, "Check the network", "--url"]);
@@ -175,25 +163,25 @@ fn what_a_server_does_not_serve_is_reported_with_its_address() {
 #[test]
 fn another_archive_is_removed() {
     let fetch = Fetch::new(archive());
-    let server = Server::start(vec![whole(&fetch.archive)]);
+    let url = serve(vec![whole(&fetch.archive)]);
     let expected = "0".repeat(64);
-    let (code, out, log) = fetch.run(&server.url, &["--sha256", &expected]);
+    let (code, out, log) = fetch.run(&url, &["--sha256", &expected]);
     assert!(code == 65 && out.is_empty(), "{log}");
     let last = log.lines().last().unwrap();
     assert!(last.contains(&expected) && last.contains(&fetch.sha256), "{log}");
     assert_eq!(fetch.left(), 0);
 
     // Without --sha256, a mirror must have the official archive.
-    let server = Server::start(vec![whole(&fetch.archive)]);
-    let (code, _, log) = fetch.run(&server.url, &[]);
+    let url = serve(vec![whole(&fetch.archive)]);
+    let (code, _, log) = fetch.run(&url, &[]);
     assert!(code == 65 && log.contains("58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"), "{log}");
 }
 
 #[test]
 fn an_archive_that_is_none_is_refused() {
     let fetch = Fetch::new(b"not an archive".to_vec());
-    let server = Server::start(vec![whole(&fetch.archive)]);
-    fetch.fails(&server.url, 65, &[NAME, "is no whole tar archive"]);
+    let url = serve(vec![whole(&fetch.archive)]);
+    fetch.fails(&url, 65, &[NAME, "is no whole tar archive"]);
 }
 
 #[test]
@@ -226,7 +214,7 @@ fn a_full_disk() {
     let fetch = Fetch::new(archive());
     std::fs::create_dir(fetch.sandbox.path("data")).unwrap();
     std::os::unix::fs::symlink("/dev/full", fetch.path(PARTIAL)).unwrap();
-    let server = Server::start(vec![whole(&fetch.archive)]);
-    fetch.fails(&server.url, 74, &[PARTIAL, "No space left on device"]);
+    let url = serve(vec![whole(&fetch.archive)]);
+    fetch.fails(&url, 74, &[PARTIAL, "No space left on device"]);
     assert_eq!(fetch.left(), 0);
 }
