@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use ata_coordinator::TransferLimits;
 use ata_harness::{Cluster, Peer, Session, Settings, chunks, soon};
-use ata_wire::proto::GradientPart;
 use ata_wire::{Assignment, Receipt, gradient_parts};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status};
+use tonic::Code;
 
 use crate::{data, rests};
 
@@ -30,12 +28,6 @@ struct Sender {
     session: Session,
 }
 
-struct Upload {
-    parts: mpsc::Sender<GradientPart>,
-    rest: GradientPart,
-    answer: JoinHandle<Result<Receipt, Status>>,
-}
-
 impl Sender {
     async fn join(cluster: &Cluster, name: &str) -> Self {
         let peer = Peer::connect(cluster.address).await;
@@ -43,31 +35,27 @@ impl Sender {
         Self { peer, session }
     }
 
-    /// Reports a lease, sends the header of its vector, and waits until the header has been read.
-    async fn announce(&self, lease: &Assignment) -> Upload {
+    /// Reports a lease, sends the header of its vector, and waits until the header has been read. Returns a future that sends the rest.
+    async fn announce(&self, lease: &Assignment) -> impl Future<Output = Receipt> + use<> {
         self.session.report(&[*lease]).await;
         let vector = lease.vector.expect("it is asked for with the lease");
         let parts: Vec<_> =
             gradient_parts(self.session.header(vector).into(), chunks(&[7; SIZE]).into_iter()).collect().await;
         let [first, rest] = parts.try_into().expect("a header and a chunk");
-        let (sender, parts) = mpsc::channel(2);
-        sender.send(first).await.unwrap();
+        let (parts, sent) = mpsc::channel(2);
+        parts.send(first).await.unwrap();
         let peer = self.peer.clone();
-        let answer = tokio::spawn(async move { peer.submit_parts(ReceiverStream::new(parts)).await });
+        let answer = tokio::spawn(async move { peer.submit_parts(ReceiverStream::new(sent)).await });
         // On one thread, calls are served in the order in which they are made.
         for _ in 0..10 {
             let refused = data(&self.peer, &self.session, [0; 32]).await.unwrap_err();
             assert_eq!(refused.code(), Code::NotFound);
         }
-        Upload { parts: sender, rest, answer }
-    }
-}
-
-impl Upload {
-    async fn complete(self) -> Receipt {
-        self.parts.send(self.rest).await.unwrap();
-        drop(self.parts);
-        soon("an answer", self.answer).await.unwrap().unwrap()
+        async move {
+            parts.send(rest).await.unwrap();
+            drop(parts);
+            soon("an answer", answer).await.unwrap().unwrap()
+        }
     }
 }
 
@@ -90,8 +78,8 @@ async fn whoever_waits_for_room_is_not_late() {
             hanging.push(sender.announce(&lease).await);
         }
     }
-    assert_eq!(first.complete().await, Receipt::Accepted);
-    assert_eq!(waiting.announce(&leases[1]).await.complete().await, Receipt::Accepted);
+    assert_eq!(first.await, Receipt::Accepted);
+    assert_eq!(waiting.announce(&leases[1]).await.await, Receipt::Accepted);
     cluster.wait_for("the refusals", |state| state.refused.values().sum::<u64>() >= 2).await;
     cluster.stop();
     let ended = cluster.end().await;
