@@ -50,16 +50,6 @@ impl BatchNorm {
         self.run(x.reshape([samples, channels, pixels, 1]), None, false).reshape(shape)
     }
 
-    /// Normalises images, and applies ReLU.
-    pub fn forward_relu(&self, images: Tensor<4>) -> Tensor<4> {
-        self.run(images, None, true)
-    }
-
-    /// Normalises images, adds `shortcut`, which has the shape of the result, and applies ReLU.
-    pub fn forward_add_relu(&self, images: Tensor<4>, shortcut: Tensor<4>) -> Tensor<4> {
-        self.run(images, Some(shortcut), true)
-    }
-
     /// Normalises images, adds `shortcut`, if there is one, and applies ReLU if `with_relu` is set.
     pub(crate) fn run(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>, with_relu: bool) -> Tensor<4> {
         let trains = images.device().is_autodiff() && self.training.is_enabled();

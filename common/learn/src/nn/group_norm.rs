@@ -31,16 +31,6 @@ impl GroupNorm {
         self.run(images, None, false)
     }
 
-    /// Normalises images, and applies ReLU.
-    pub fn forward_relu(&self, images: Tensor<4>) -> Tensor<4> {
-        self.run(images, None, true)
-    }
-
-    /// Normalises images, adds `shortcut`, which has the shape of the result, and applies ReLU.
-    pub fn forward_add_relu(&self, images: Tensor<4>, shortcut: Tensor<4>) -> Tensor<4> {
-        self.run(images, Some(shortcut), true)
-    }
-
     /// Normalises images, adds `shortcut`, if there is one, and applies ReLU if `with_relu` is set.
     pub(crate) fn run(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>, with_relu: bool) -> Tensor<4> {
         if !flex::takes(&images) {

@@ -137,7 +137,7 @@ fn views() {
     check("dense, flipped", &dense, &x, |m, x| m.forward(x.flip([0, 3])));
     check("dense, a part", &dense, &x, |m, x| m.forward(x.narrow(3, 1, 5)));
     check("norm, transposed", &norm, &x, |m, x| {
-        m.forward_add_relu(x.clone().swap_dims(2, 3), x.flip([2]).swap_dims(2, 3))
+        m.run(x.clone().swap_dims(2, 3), Some(x.flip([2]).swap_dims(2, 3)), true)
     });
 }
 
@@ -160,8 +160,8 @@ fn group_normalisation() {
         let x = random([samples, channels, height, width]) * 3.0 + 2.0;
         let what = format!("{samples}×{channels}×{height}×{width} in {groups}");
         check(&what, &module, &x, GroupNorm::forward);
-        check(&format!("{what}, ReLU"), &module, &x, GroupNorm::forward_relu);
-        check(&format!("{what}, added"), &module, &x, |m, x| m.forward_add_relu(x.clone(), x * 0.5));
+        check(&format!("{what}, ReLU"), &module, &x, |m, x| m.run(x, None, true));
+        check(&format!("{what}, added"), &module, &x, |m, x| m.run(x.clone(), Some(x * 0.5), true));
     }
 }
 
