@@ -7,7 +7,7 @@ use ata_types::{CHUNK_VALUES, Iteration, Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{
     Assignment, ComputedLease, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, ParameterPart,
-    ParameterStream, Receipt, SessionToken, ToWorker, VectorRequest, Welcome, connect, gradient_parts,
+    ParameterStream, Receipt, SessionToken, ToWorker, VectorRequest, Welcome, connect, gradient_parts, units_crc32c,
 };
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -175,12 +175,11 @@ impl Session {
             session: self.token(),
             vector,
             maxima: vec![1.0],
-            units: Vec::new(),
-            units_crc32c: 0,
+            units: vec![UNIT],
+            units_crc32c: units_crc32c(&[UNIT], &[]),
             saturated: 0,
             vanished: 0,
         }
-        .in_units(&[UNIT], &[])
     }
 
     /// Reports that leases are computed, with times of zero.

@@ -3,7 +3,7 @@
 use ata_types::{Iteration, VectorId};
 use bytes::Bytes;
 
-use super::{SessionToken, WireError, array, as_many, at_most, in_range, invalid, truncated, units_crc32c, units_of};
+use super::{SessionToken, WireError, array, as_many, at_most, in_range, invalid, truncated, units_of};
 use crate::limits::{MAX_CHUNKS, MAX_SHARDS, MAX_TENSORS};
 use crate::proto::{self, gradient_receipt::Verdict};
 
@@ -24,14 +24,6 @@ pub struct GradientHeader {
     pub saturated: u64,
     /// The number of nonzero values that became 0, counted in the compact format only.
     pub vanished: u64,
-}
-
-impl GradientHeader {
-    /// Returns the header of the same sum in other units, as [`crate::ToWorker::Units`] has them.
-    #[must_use]
-    pub fn in_units(self, exponents: &[i16], shifts: &[u8]) -> Self {
-        Self { units: exponents.to_vec(), units_crc32c: units_crc32c(exponents, shifts), ..self }
-    }
 }
 
 impl From<GradientHeader> for proto::GradientHeader {

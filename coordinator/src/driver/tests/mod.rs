@@ -25,7 +25,7 @@ use ata_sums::{LearningRate, Optimizer, Units};
 use ata_types::{ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WireFormat};
 use ata_wire::{
     Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes, Reader, Receipt,
-    SessionToken, ToWorker, VectorRequest,
+    SessionToken, ToWorker, VectorRequest, units_crc32c,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};

@@ -205,21 +205,19 @@ impl Rig {
         change: impl FnOnce(&mut GradientHeader),
     ) -> Announced {
         let (tensors, steps) = (self.driver.sizes.tensors(), &self.driver.steps);
-        let header = GradientHeader {
-            session,
-            vector: asked.id,
-            maxima: vec![1.0; tensors],
-            units: Vec::new(),
-            units_crc32c: 0,
-            saturated: 0,
-            vanished: 0,
-        };
         let is_current = asked.iteration == self.driver.iteration();
         let of_session = || self.driver.sessions.units_of(session, asked.iteration);
         let units = if is_current { steps.units.as_ref() } else { of_session() };
-        let mut header = match units {
-            Some(units) => header.in_units(units.exponents(), units.shifts()),
-            None => header.in_units(&vec![UNIT; tensors], &[]),
+        let none = (vec![UNIT; tensors], &[][..]);
+        let (units, shifts) = units.map_or(none, |units| (units.exponents().to_vec(), units.shifts()));
+        let mut header = GradientHeader {
+            session,
+            vector: asked.id,
+            maxima: vec![1.0; tensors],
+            units_crc32c: units_crc32c(&units, shifts),
+            units,
+            saturated: 0,
+            vanished: 0,
         };
         change(&mut header);
         let (reply, answer) = oneshot::channel();

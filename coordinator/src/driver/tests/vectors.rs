@@ -175,9 +175,8 @@ fn a_vector_waits_for_the_report_on_its_leases() {
 }
 
 fn change_units(header: &mut GradientHeader, by: i16) {
-    let mut units = header.units.clone();
-    units[0] += by;
-    *header = header.clone().in_units(&units, &[]);
+    header.units[0] += by;
+    header.units_crc32c = units_crc32c(&header.units, &[]);
 }
 
 /// A worker with other units is asked again, which is not a failure. If it insists on its units, other workers compute its tasks, and the

@@ -16,7 +16,7 @@ use ata_types::{Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{
     Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, LeaseTimes, ProcessUsage, Receipt,
-    SessionToken, gradient_parts,
+    SessionToken, gradient_parts, units_crc32c,
 };
 use ata_worker::WorkerError;
 use tokio::sync::mpsc;
@@ -41,7 +41,11 @@ fn is_not_held(receipt: &Receipt) -> bool {
 
 /// Returns a header with claims that would ruin the units of all later gradients.
 fn boastful(header: GradientHeader) -> GradientHeader {
-    GradientHeader { maxima: vec![3e38], ..header }.in_units(&[100], &[])
+    in_units(GradientHeader { maxima: vec![3e38], ..header }, &[100])
+}
+
+fn in_units(header: GradientHeader, exponents: &[i16]) -> GradientHeader {
+    GradientHeader { units: exponents.to_vec(), units_crc32c: units_crc32c(exponents, &[]), ..header }
 }
 
 enum Deed {
@@ -192,7 +196,7 @@ async fn misbehave_with_vector(
     deed: Deed,
 ) -> u64 {
     let vector = report(&mut session, lease, loss).await;
-    let mut header = GradientHeader { maxima, ..session.header(vector) }.in_units(units.exponents(), &[]);
+    let mut header = in_units(GradientHeader { maxima, ..session.header(vector) }, units.exponents());
     let mut values = SUMS.to_vec();
     let receipt = match deed {
         Deed::Submit(change) => {
