@@ -32,7 +32,7 @@ pub use client::{Client, ClientError};
 pub use efficiency::{Efficiency, contributions};
 pub use explain::{Explanation, WorkerExplanation, explain};
 pub use follow::{follow, read_state, read_state_at};
-pub use metrics::{MetricDescription, Metrics};
+pub use metrics::Metrics;
 pub use page::report;
 pub use server::{App, DashboardSource, serve};
 pub use snapshot::{PolicyCost, Snapshot, SnapshotPhase, WorkerActivity, WorkerSnapshot};

@@ -4,7 +4,6 @@
 //! run's snapshot, so that many worker names do not make the registry grow.
 
 mod moment;
-mod reference;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -19,7 +18,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::snapshot::Snapshot;
-pub use reference::MetricDescription;
 
 type Seconds = Counter<f64, AtomicU64>;
 

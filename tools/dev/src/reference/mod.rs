@@ -1,17 +1,18 @@
 //! Makes the reference pages of the documentation from the program's own definitions.
 //!
 //! # Layout
-//! - this file: [`command`], which writes the pages; `commands`: the command line; `settings`: the configuration; `events`: the journal
+//! - this file: [`command`], which writes the pages; `commands`: the command line; `settings`: the configuration; `metrics`: Prometheus'
+//!   metrics; `events`: the journal
 
 mod commands;
 mod events;
+mod metrics;
 mod settings;
 
 use std::fmt::Write;
 use std::path::Path;
 
 use ata::{EXIT_CODES, Exit, Failure};
-use ata_observe::{MetricDescription, Metrics};
 use ata_record::write_atomically;
 
 /// The first line of every page.
@@ -25,26 +26,13 @@ pub(crate) fn command(out: &Path) -> Result<Exit, Failure> {
     for (name, title, text) in [
         ("cli.md", "Command line", commands::page(&ata)),
         ("configuration.md", "Configuration", settings::page(&ata)?),
-        ("metrics.md", "Metrics", metrics()),
+        ("metrics.md", "Metrics", metrics::page()),
         ("events.md", "Events", events::page()),
         ("exit-codes.md", "Exit codes", exit_codes()),
     ] {
         write_atomically(&out.join(name), format!("{ORIGIN}# {title}\n\n{text}").as_bytes()).map_err(failed)?;
     }
     Ok(Exit::DONE)
-}
-
-fn metrics() -> String {
-    let mut text = "A coordinator's dashboard serves them at `/metrics`, in the OpenMetrics text format. Times are in seconds. Counters \
-                    and histograms begin at 0 with the process; those of single workers, prices and energy go on when a run is \
-                    resumed. A histogram `NAME` is queried as `NAME_bucket`, `NAME_sum` and `NAME_count`.\n\n\
-                    | metric | type | labels | |\n| --- | --- | --- | --- |\n"
-        .to_owned();
-    for MetricDescription { name, kind, help, labels } in Metrics::reference() {
-        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
-        writeln!(text, "| `{name}` | {kind} | {} | {help} |", labels.join(", ")).expect("a string takes it");
-    }
-    text
 }
 
 fn exit_codes() -> String {
