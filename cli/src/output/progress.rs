@@ -67,7 +67,7 @@ fn describe(state: &RunState) -> String {
         RunPhase::Waiting { needed: 0, .. } => "starting".into(),
         RunPhase::Waiting { present, needed } => format!("waiting for workers: {present} of {needed} present"),
         RunPhase::Training => {
-            let loss = state.last_loss.map_or(String::new(), |loss| format!("loss {loss:.3}  "));
+            let loss = state.totals.last_loss.map_or(String::new(), |loss| format!("loss {loss:.3}  "));
             let test = state.evaluation.map_or(String::new(), |(loss, accuracy)| match accuracy {
                 Some(accuracy) => format!("accuracy {:.1} %  ", accuracy * 100.0),
                 None => format!("test loss {loss:.3}  "),

@@ -76,7 +76,7 @@ struct Known {
 
 impl Known {
     fn of(run: &RunState) -> Option<Self> {
-        let noise = run.noise_scale.filter(|_| !run.allocation.is_race && run.iterations > 0)?;
+        let noise = run.totals.noise_scale.filter(|_| !run.allocation.is_race && run.iterations > 0)?;
         let timed = |(id, worker): (&WorkerId, &WorkerState)| {
             let mean_s = MeanTaskTime::of(worker).mean_s.filter(|mean_s| TIMES_S.contains(mean_s) && worker.present);
             Some((*id, mean_s?))
@@ -84,7 +84,7 @@ impl Known {
         let (workers, means_s): (Vec<_>, Vec<_>) = run.workers.iter().filter_map(timed).unzip();
         workers.first()?;
         let mut goodput = Goodput { means_s, exchange_s: 0.0, noise };
-        let (iterations, mean_tasks) = (run.iterations as f64, run.tasks_applied / run.iterations);
+        let (iterations, mean_tasks) = (run.iterations as f64, run.totals.tasks_applied / run.iterations);
         goodput.exchange_s = (run.runtime_s() / iterations - goodput.makespan_s(possible(mean_tasks))).max(0.0);
         let tasks = possible(run.budgets.last().map_or(run.budget, |(tasks, _)| *tasks));
         Some(Self { workers, goodput, tasks })
@@ -150,12 +150,12 @@ mod tests {
     fn nothing_is_known_without_noise_or_in_a_race() {
         let mut run = run(None);
         assert_eq!((Efficiency::of(&run), contributions(&run).len()), (None, 0));
-        run.noise_scale = Some(9.0);
+        run.totals.noise_scale = Some(9.0);
         assert!(Efficiency::of(&run).is_some());
         run.allocation.is_race = true;
         assert_eq!(Efficiency::of(&run), None);
         let mut run = testing::begun("ata-auto", 3);
-        run.noise_scale = Some(9.0);
+        run.totals.noise_scale = Some(9.0);
         assert_eq!(Efficiency::of(&run), None);
     }
 }

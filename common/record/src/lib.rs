@@ -40,7 +40,7 @@ pub use output::RecordError;
 pub use resumption::{DISCARDED_FILE, check_run, discard_journal, resume_journal, steps_after};
 pub use state::{
     Allocation, EvaluationCurve, EvaluationPoint, ExcludedFrom, Exclusion, HeatColumn, HeatMap, LinkFigures, Log,
-    LogKind, LogLine, MAX_EXCLUSIONS, Prices, ReadMark, RunPhase, RunState, Spending, StepCurve, StepPoint, Usage,
-    WorkerPrice, WorkerState,
+    LogKind, LogLine, MAX_EXCLUSIONS, Prices, ReadMark, RunPhase, RunState, Spending, StepCurve, StepPoint, StepTotals,
+    Usage, WorkerPrice, WorkerState,
 };
 pub use writer::{Listener, Listeners, PastEvents, Writer};

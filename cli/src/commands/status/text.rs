@@ -36,17 +36,18 @@ pub(super) fn current(snapshot: &Snapshot) -> String {
     let mut parts = vec![phase(snapshot), format!("iteration {} of {}", totals.progress, run.iterations)];
     let left = time_left(totals.progress, run.iterations, totals.runtime_s);
     parts.extend(left.filter(|_| snapshot.phase == SnapshotPhase::Training));
-    parts.extend(totals.last_loss.map(|loss| format!("loss {loss:.3}")));
+    parts.extend(totals.steps.last_loss.map(|loss| format!("loss {loss:.3}")));
     parts.extend(totals.test_accuracy.map(|share| format!("accuracy {:.1} %", share * 100.0)));
     parts.join(", ")
 }
 
 /// Returns figures of the whole run, by name; current values come first.
 pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static str, String)> {
+    let steps = &totals.steps;
     let each = 1.0 / totals.iterations.max(1) as f64;
-    let (runtime_s, worker_time_s) = (totals.runtime_s, totals.total_worker_time_s);
+    let (runtime_s, worker_time_s) = (totals.runtime_s, steps.total_worker_time_s);
     let mut facts = Vec::new();
-    if let (Some(first), Some(last)) = (totals.first_loss, totals.last_loss) {
+    if let (Some(first), Some(last)) = (steps.first_loss, steps.last_loss) {
         facts.push(("training loss", format!("{last:.3}, {first:.3} in the first iteration")));
     }
     if let Some(loss) = totals.test_loss {
@@ -57,28 +58,28 @@ pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static st
         let metrics = totals.metrics.iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN)));
         facts.push(("metrics", metrics_text(metrics)));
     }
-    let trained = totals.tasks_applied as f64 * f64::from(run.task_batch);
+    let trained = steps.tasks_applied as f64 * f64::from(run.task_batch);
     if runtime_s > 0.0 {
         let epochs = run.samples.filter(|samples| *samples > 0).map(|samples| trained / samples as f64);
         let epochs = epochs.map(|epochs| format!(", {epochs:.3} epochs")).unwrap_or_default();
         facts.push(("speed", format!("{:.1} samples/s{epochs}", trained / runtime_s)));
     }
     facts.extend([
-        ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(totals.iteration_time_s * each))),
+        ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(steps.iteration_time_s * each))),
         ("worker time", format!("{}, {} per iteration", seconds(worker_time_s), seconds(worker_time_s * each))),
-        ("wasted tasks", totals.tasks_wasted.to_string()),
+        ("wasted tasks", steps.tasks_wasted.to_string()),
     ]);
-    facts.extend(totals.links.map(|links| ("links", format!("a vector takes {links}"))));
+    facts.extend(steps.links.map(|links| ("links", format!("a vector takes {links}"))));
     let counted = [
-        ("in shards", totals.sharded_steps, format!("the vectors of {} steps", totals.sharded_steps)),
+        ("in shards", steps.sharded_steps, format!("the vectors of {} steps", steps.sharded_steps)),
         ("skipped tests", totals.skipped_evaluations, format!("{} evaluations", totals.skipped_evaluations)),
-        ("cut-off values", totals.saturated, totals.saturated.to_string()),
-        ("rounded to 0", totals.vanished, totals.vanished.to_string()),
+        ("cut-off values", steps.saturated, steps.saturated.to_string()),
+        ("rounded to 0", steps.vanished, steps.vanished.to_string()),
     ];
     facts.extend(counted.into_iter().filter(|(_, count, _)| *count > 0).map(|(name, _, text)| (name, text)));
     facts.extend(totals.saved.map(|saved| ("saved", format!("iteration {saved}"))));
-    facts.extend(totals.price.map(|price| ("price", format!("{price:.2}"))));
-    facts.extend(totals.energy_wh.map(|energy_wh| ("energy", format!("{energy_wh:.1} Wh"))));
+    facts.extend(totals.spent.price.map(|price| ("price", format!("{price:.2}"))));
+    facts.extend(totals.spent.energy_wh.map(|energy_wh| ("energy", format!("{energy_wh:.1} Wh"))));
     facts
 }
 

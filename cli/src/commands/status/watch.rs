@@ -288,7 +288,7 @@ mod tests {
         (snapshot.phase, snapshot.run.iterations) = (SnapshotPhase::Training, 200);
         let totals = &mut snapshot.totals;
         (totals.progress, totals.runtime_s) = (150, 3.0);
-        (totals.first_loss, totals.last_loss, totals.test_accuracy) = (Some(4.6), Some(0.125), Some(0.9));
+        (totals.steps.first_loss, totals.steps.last_loss, totals.test_accuracy) = (Some(4.6), Some(0.125), Some(0.9));
         let current = "training, iteration 150 of 200, 1s left, loss 0.125";
         let mut screen = Screen::default();
         for (width, has_chart, all) in [(60, false, false), (80, false, false), (120, true, false), (200, true, true)] {
@@ -322,7 +322,7 @@ mod tests {
         snapshot.workers.truncate(4);
         let totals = &mut snapshot.totals;
         (totals.runtime_s, totals.test_loss) = (3.0, Some(0.1));
-        (totals.first_loss, totals.last_loss) = (Some(4.6), Some(0.125));
+        (totals.steps.first_loss, totals.steps.last_loss) = (Some(4.6), Some(0.125));
         let text = drawn(&mut Screen::default(), &snapshot, 80, 24).to_string();
         assert!(
             text.contains("worker-4 ") && text.contains("wasted tasks"),

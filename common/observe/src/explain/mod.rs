@@ -188,7 +188,7 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
     let workers = run.workers.iter().filter(|(id, _)| only.is_none_or(|only| only.contains(id)));
     let utilization = utilization(run).filter(|share| !run.allocation.is_race && *share > 0.0);
     let chosen = run.most_tasks.filter(|_| !run.allocation.is_race);
-    let mean = run.tasks_applied as f64 / run.iterations.max(1) as f64;
+    let mean = run.totals.tasks_applied as f64 / run.iterations.max(1) as f64;
     let hiding = |share: f64| mean * (1.0 / share - 1.0) * HIDDEN / (1.0 - HIDDEN);
     Explanation {
         iteration: run.allocation.iteration,
@@ -198,10 +198,10 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
         most_tasks: chosen,
         expected_s: if run.allocation.is_race { None } else { outlook.last.first().map(|last| last.finish_s) },
         by_policy: !run.allocation.finish_s.is_empty(),
-        links: run.links,
+        links: run.totals.links,
         utilization,
         hiding_budget: utilization.filter(|share| *share < HIDDEN).map(|share| hiding(share).round() as u64),
-        noise_scale: run.noise_scale,
+        noise_scale: run.totals.noise_scale,
         efficiency: Efficiency::of(run),
         workers: workers
             .map(|(id, worker)| explain_worker(run, &outlook, *id, worker, contributions.get(id).copied()))
@@ -211,7 +211,7 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
 
 fn utilization(run: &RunState) -> Option<f64> {
     let available_s = run.present() as f64 * run.runtime_s();
-    (available_s > 0.0).then(|| (run.total_worker_time_s / available_s).min(1.0))
+    (available_s > 0.0).then(|| (run.totals.total_worker_time_s / available_s).min(1.0))
 }
 
 fn explain_worker(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
+use ata_record::Spending;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,7 +12,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::Label;
-use crate::snapshot::{RunDescription, Snapshot, Totals, WorkerActivity, WorkerSnapshot};
+use crate::snapshot::{RunDescription, Snapshot, WorkerActivity, WorkerSnapshot};
 
 type Number = Gauge<f64, AtomicU64>;
 type Sum = Counter<f64, AtomicU64>;
@@ -33,7 +34,7 @@ pub(super) fn registry(snapshot: &Snapshot, version: &str) -> Registry {
     let run: Vec<(String, String)> = run.map(|(key, value)| (key, value.clone())).collect();
     registry.register("ata_run", "The run", Info::new(run));
     run_gauges(&mut registry, snapshot);
-    spending(&mut registry, &snapshot.totals);
+    spending(&mut registry, snapshot.totals.spent);
     workers(&mut registry, &snapshot.workers);
     registry
 }
@@ -50,13 +51,13 @@ fn run_gauges(registry: &mut Registry, Snapshot { run, totals, .. }: &Snapshot) 
     gauge("ata_iteration", "The last iteration, over all resumptions", count(totals.iterations));
     gauge("ata_target_iterations", "Iterations asked for", count(run.iterations));
     gauge("ata_budget_tasks", "Tasks per iteration", count(run.budget));
-    gauge("ata_training_loss", "Mean loss of the last step's tasks", totals.last_loss);
-    gauge("ata_learning_rate", "Learning rate of the last step", totals.learning_rate);
+    gauge("ata_training_loss", "Mean loss of the last step's tasks", totals.steps.last_loss);
+    gauge("ata_learning_rate", "Learning rate of the last step", totals.steps.learning_rate);
     let norm = "Euclidean norm of the last mean gradient before it was clipped; with --clip-norm only";
-    gauge("ata_gradient_norm", norm, totals.gradient_norm);
+    gauge("ata_gradient_norm", norm, totals.steps.gradient_norm);
     let noise = "Gradient noise scale, in tasks; with --gradient-noise only";
-    gauge("ata_noise_scale", noise, totals.noise_scale);
-    let links = totals.links;
+    gauge("ata_noise_scale", noise, totals.steps.noise_scale);
+    let links = totals.steps.links;
     let up = "Time that a gradient takes on the coordinator's link; 0 if that is not the narrow part of the way";
     gauge("ata_link_up_seconds", up, links.map(|links| links.up_s));
     let down = "Time that parameters take on the coordinator's link; 0 if that is not the narrow part of the way";
@@ -76,7 +77,7 @@ fn run_gauges(registry: &mut Registry, Snapshot { run, totals, .. }: &Snapshot) 
     }
 }
 
-fn spending(registry: &mut Registry, totals: &Totals) {
+fn spending(registry: &mut Registry, spent: Spending) {
     let mut counter = |name: &str, help: &str, value: Option<f64>| {
         if let Some(value) = value {
             let counter = Sum::default();
@@ -84,9 +85,9 @@ fn spending(registry: &mut Registry, totals: &Totals) {
             registry.register(name, help, counter);
         }
     };
-    counter("ata_price", "Price of the workers' presence, if [workers.NAME] has price_per_hour", totals.price);
+    counter("ata_price", "Price of the workers' presence, if [workers.NAME] has price_per_hour", spent.price);
     let energy = "Energy that the workers used while busy, if [workers.NAME] has watts";
-    counter("ata_energy_joules", energy, totals.energy_wh.map(|wh| wh * 3600.0));
+    counter("ata_energy_joules", energy, spent.energy_wh.map(|wh| wh * 3600.0));
 }
 
 fn workers(registry: &mut Registry, workers: &[WorkerSnapshot]) {

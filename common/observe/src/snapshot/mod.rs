@@ -13,8 +13,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ata_record::{
-    EndState, EvaluationPoint, ExcludedFrom, Exclusion, HeatColumn, Labels, LinkFigures, LogLine, ReadMark,
-    RefusalKind, RunPhase, RunState, StepPoint, WorkerState,
+    EndState, EvaluationPoint, ExcludedFrom, Exclusion, HeatColumn, Labels, LogLine, ReadMark, RefusalKind, RunPhase,
+    RunState, Spending, StepPoint, StepTotals, WorkerState,
 };
 use ata_types::{Iteration, WorkerId, seconds};
 use rule::rule_in_words;
@@ -106,23 +106,8 @@ pub struct Totals {
     pub progress: u64,
     /// The seconds from the first assignment to the last step.
     pub runtime_s: f64,
-    pub total_worker_time_s: f64,
-    pub iteration_time_s: f64,
-    pub tasks_applied: u64,
-    pub tasks_wasted: u64,
-    pub employments: u64,
-    pub results: u64,
-    pub saturated: u64,
-    #[serde(default)]
-    pub vanished: u64,
-    #[serde(default)]
-    pub sharded_steps: u64,
-    pub links: Option<LinkFigures>,
-    pub first_loss: Option<f64>,
-    pub last_loss: Option<f64>,
-    pub learning_rate: Option<f64>,
-    pub gradient_norm: Option<f64>,
-    pub noise_scale: Option<f64>,
+    #[serde(flatten)]
+    pub steps: StepTotals,
     pub efficiency: Option<Efficiency>,
     /// The mean loss of the last evaluation.
     pub test_loss: Option<f64>,
@@ -134,10 +119,8 @@ pub struct Totals {
     #[serde(default)]
     pub skipped_evaluations: u64,
     pub saved: Option<Iteration>,
-    /// The price of the workers' presence, if any price is known.
-    pub price: Option<f64>,
-    /// The energy of the workers' work, in watt-hours, if any power is known.
-    pub energy_wh: Option<f64>,
+    #[serde(flatten)]
+    pub spent: Spending,
     pub refused: BTreeMap<RefusalKind, u64>,
 }
 
@@ -200,9 +183,9 @@ impl PolicyCost {
         (run.iterations > 0).then(|| Self {
             policy: run.policy.clone(),
             label: format!("{} (this run)", run.policy),
-            iteration_s: run.iteration_time_s / iterations,
-            worker_time_s: run.total_worker_time_s / iterations,
-            wasted: run.tasks_wasted as f64 / iterations,
+            iteration_s: run.totals.iteration_time_s / iterations,
+            worker_time_s: run.totals.total_worker_time_s / iterations,
+            wasted: run.totals.tasks_wasted as f64 / iterations,
             bootstrapped: 0.0,
             note: String::new(),
         })
@@ -337,26 +320,11 @@ fn detail(run: &RunState) -> String {
 
 impl Totals {
     fn of(run: &RunState) -> Self {
-        let spent = run.spent();
         Self {
             iterations: run.iterations,
             progress: run.progress(),
             runtime_s: run.runtime_s(),
-            total_worker_time_s: run.total_worker_time_s,
-            iteration_time_s: run.iteration_time_s,
-            tasks_applied: run.tasks_applied,
-            tasks_wasted: run.tasks_wasted,
-            employments: run.employments,
-            results: run.results,
-            saturated: run.saturated,
-            vanished: run.vanished,
-            sharded_steps: run.sharded_steps,
-            links: run.links,
-            first_loss: run.first_loss,
-            last_loss: run.last_loss,
-            learning_rate: run.learning_rate,
-            gradient_norm: run.gradient_norm,
-            noise_scale: run.noise_scale,
+            steps: run.totals,
             efficiency: Efficiency::of(run),
             test_loss: run.evaluation.map(|(loss, _)| loss),
             test_accuracy: run.evaluation.and_then(|(_, accuracy)| accuracy),
@@ -367,8 +335,7 @@ impl Totals {
                 .collect(),
             skipped_evaluations: run.skipped_evaluations,
             saved: run.saved,
-            price: spent.price,
-            energy_wh: spent.energy_wh,
+            spent: run.spent(),
             refused: run.refused.clone(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ata_record::{RunState, WorkerState};
+use ata_record::{RunState, Spending, WorkerState};
 use serde::{Deserialize, Serialize};
 
 use crate::explain::{WorkerShare, explain};
@@ -48,10 +48,9 @@ pub struct WorkerSnapshot {
     /// The rate of bytes on its connections to the coordinator lately, both ways together, if it is known.
     #[serde(default)]
     pub traffic_bytes_per_s: Option<f64>,
-    /// The price of the worker's presence, if it is known.
-    pub price: Option<f64>,
-    /// The energy of the worker's work, in watt-hours, if its power is known.
-    pub energy_wh: Option<f64>,
+    /// What the worker has cost.
+    #[serde(flatten)]
+    pub spent: Spending,
 }
 
 /// The activity of a worker.
@@ -110,7 +109,6 @@ impl WorkerSnapshot {
         let present_s = usage.present_s(run.now_s);
         let part = |seconds: f64| if present_s > 0.0 { rounded((seconds / present_s).min(1.0)) } else { 0.0 };
         let (busy_share, overhead_share) = (part(usage.busy_s), part(usage.overhead_s));
-        let spent = run.spent_on(worker);
         let rest_left_s = worker.rests_until_s.map_or(0.0, |until_s| (until_s - run.now_s).max(0.0));
         let has_work = !run.is_over() && (share.tasks > 0 || share.probe || run.allocation.is_race);
         Self {
@@ -131,8 +129,7 @@ impl WorkerSnapshot {
             cpu_cores: worker.resources.and_then(|of| of.cpu_cores),
             memory_bytes: worker.resources.and_then(|of| of.memory_bytes),
             traffic_bytes_per_s: worker.resources.map(|of| of.bytes_per_s),
-            price: spent.price,
-            energy_wh: spent.energy_wh,
+            spent: run.spent_on(worker),
         }
     }
 }

@@ -203,6 +203,7 @@ fn a_state_is_restored_as_it_was_saved() {
         ("\"now_s\":4.0", "\"now_s\":-1.0"),
         ("\"budget\":", "\"budget\":99999999"),
         ("\"seed\"", "\"sea\""),
+        ("{\"", "{\"unknown\":1,\""),
     ] {
         assert!(text.contains(from), "{from}: {text}");
         let changed = serde_json::from_str(&text.replace(from, to)).unwrap();

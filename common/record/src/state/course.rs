@@ -1,10 +1,47 @@
-//! The course of a run, as points for its steps and evaluations.
+//! The course of a run: points for its steps and evaluations, and what the steps add up to.
 
 use serde::{Deserialize, Serialize};
 
-use super::RunState;
 use super::curve::{Curve, Merge};
+use super::{LinkFigures, RunState};
 use crate::event::RunEvent;
+
+/// What the steps of a run add up to, and the figures of the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepTotals {
+    /// Sum of total worker times over iterations, in seconds.
+    pub total_worker_time_s: f64,
+    /// Sum of C_k, in seconds.
+    pub iteration_time_s: f64,
+    /// The number of tasks that entered a step.
+    pub tasks_applied: u64,
+    /// The number of wasted tasks, which were begun but entered no step.
+    pub tasks_wasted: u64,
+    /// The number of worker-iterations with at least one task.
+    pub employments: u64,
+    /// The number of results that workers sent, each the gradient of one task or the sum of several.
+    pub results: u64,
+    /// The number of gradient values that were too large for their unit and were clamped.
+    pub saturated: u64,
+    /// The number of gradient values that were not 0 and that the wire format `compact` rounded to 0.
+    #[serde(default)]
+    pub vanished: u64,
+    /// The number of steps whose vectors were exchanged in shards.
+    #[serde(default)]
+    pub sharded_steps: u64,
+    /// The time that vectors take on the links, if it was measured.
+    pub links: Option<LinkFigures>,
+    /// Mean loss of the first step's tasks.
+    pub first_loss: Option<f64>,
+    /// Mean loss of the last step's tasks.
+    pub last_loss: Option<f64>,
+    /// Learning rate of the last step.
+    pub learning_rate: Option<f64>,
+    /// Euclidean norm of the last mean gradient before it was clipped, if gradients are clipped.
+    pub gradient_norm: Option<f64>,
+    /// The gradient noise scale after the last step, in tasks, if it is measured and known.
+    pub noise_scale: Option<f64>,
+}
 
 /// A step, or the mean of several successive ones. In JSON it is an array of its fields in this order, and an unknown number, NaN, is null.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -109,7 +146,7 @@ impl RunState {
         self.evaluations.add(EvaluationPoint {
             iteration: iteration.number() as f64,
             runtime_s: self.runtime_s(),
-            total_worker_time_s: self.total_worker_time_s,
+            total_worker_time_s: self.totals.total_worker_time_s,
             loss,
             accuracy: accuracy.unwrap_or(f64::NAN),
         });

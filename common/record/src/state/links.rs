@@ -32,7 +32,7 @@ impl fmt::Display for LinkFigures {
 impl RunState {
     pub(super) fn measure_links(&mut self, event: &RunEvent) {
         let RunEvent::Links { up_s, down_s, own_s, workers, .. } = event else { return };
-        self.links = Some(LinkFigures { up_s: *up_s, down_s: *down_s, own_s: *own_s });
+        self.totals.links = Some(LinkFigures { up_s: *up_s, down_s: *down_s, own_s: *own_s });
         for link in workers {
             self.worker(link.worker).link = Some(*link);
         }

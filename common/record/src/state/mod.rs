@@ -5,7 +5,8 @@
 //! - `allocation`: [`Allocation`], that of the current iteration
 //! - `worker`: [`WorkerState`], and the cost of workers; `excluded`: what workers are excluded from
 //! - `links`: [`LinkFigures`], the time that vectors take
-//! - `course`: curves of steps and evaluations with a bounded number of points (`curve`); `heat`: tasks by worker over time
+//! - `course`: [`StepTotals`], and curves of steps and evaluations with a bounded number of points (`curve`)
+//! - `heat`: tasks by worker over time
 //! - `saved`: the state in checkpoints and in [`RunEvent::Folded`]
 //! - `log`: notable events in words; `phase`: [`RunPhase`], and how far a run is
 
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{EndState, RefusalKind, RunEvent, named_numbers};
 use crate::labels::Labels;
 pub use allocation::Allocation;
-pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
+pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint, StepTotals};
 pub use curve::ReadMark;
 pub use excluded::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 pub use heat::{HeatColumn, HeatMap};
@@ -82,38 +83,9 @@ pub struct RunState {
     pub iterations: u64,
     /// The number of the last iteration with a step; 0 if there is none.
     pub last_step: u64,
-    /// Sum of C_k, in seconds.
-    pub iteration_time_s: f64,
-    /// Sum of total worker times over iterations, in seconds.
-    pub total_worker_time_s: f64,
-    /// The number of tasks that entered a step.
-    pub tasks_applied: u64,
-    /// The number of wasted tasks, which were begun but entered no step.
-    pub tasks_wasted: u64,
-    /// The number of worker-iterations with at least one task.
-    pub employments: u64,
-    /// The number of results that workers sent, each the gradient of one task or the sum of several.
-    pub results: u64,
-    /// The number of gradient values that were too large for their unit and were clamped.
-    pub saturated: u64,
-    /// The number of gradient values that were not 0 and that the wire format `compact` rounded to 0.
-    pub vanished: u64,
-    /// The number of steps whose vectors were exchanged in shards.
-    pub sharded_steps: u64,
-    /// The time that vectors take on the links, if it was measured.
-    pub links: Option<LinkFigures>,
-    /// Mean loss of the first step's tasks.
-    #[serde(deserialize_with = "saved::loss")]
-    pub first_loss: Option<f64>,
-    /// Mean loss of the last step's tasks.
-    #[serde(deserialize_with = "saved::loss")]
-    pub last_loss: Option<f64>,
-    /// Learning rate of the last step.
-    pub learning_rate: Option<f64>,
-    /// Euclidean norm of the last mean gradient before it was clipped, if gradients are clipped.
-    pub gradient_norm: Option<f64>,
-    /// The gradient noise scale after the last step, in tasks, if it is measured and known.
-    pub noise_scale: Option<f64>,
+    /// What the steps add up to.
+    #[serde(flatten)]
+    pub totals: StepTotals,
     /// The times at which the first iteration began and at which the last step was taken.
     pub span_s: Option<(f64, f64)>,
     /// The allocation of the current iteration.
@@ -354,19 +326,21 @@ impl RunState {
                 _ => self.budgets.push((tasks, 1)),
             }
         }
-        self.iteration_time_s += runtime_s;
-        self.total_worker_time_s += total_worker_time_s;
-        self.tasks_applied += tasks;
-        self.tasks_wasted += wasted;
-        self.employments += employments;
-        self.results += results;
+        let totals = &mut self.totals;
+        totals.iteration_time_s += runtime_s;
+        totals.total_worker_time_s += total_worker_time_s;
+        totals.tasks_applied += tasks;
+        totals.tasks_wasted += wasted;
+        totals.employments += employments;
+        totals.results += results;
         // The worker counts them, and may send any number.
-        self.saturated = self.saturated.saturating_add(saturated);
-        self.vanished = self.vanished.saturating_add(vanished);
-        self.sharded_steps += u64::from(shards > 0);
-        self.first_loss.get_or_insert(loss);
-        self.last_loss = Some(loss);
-        (self.learning_rate, self.gradient_norm, self.noise_scale) = (Some(learning_rate), gradient_norm, noise_scale);
+        totals.saturated = totals.saturated.saturating_add(saturated);
+        totals.vanished = totals.vanished.saturating_add(vanished);
+        totals.sharded_steps += u64::from(shards > 0);
+        totals.first_loss.get_or_insert(loss);
+        totals.last_loss = Some(loss);
+        (totals.learning_rate, totals.gradient_norm, totals.noise_scale) =
+            (Some(learning_rate), gradient_norm, noise_scale);
         let (_, last) = self.span_s.get_or_insert((time_s - runtime_s, time_s));
         *last = time_s;
         let mut applied = BTreeMap::new();
@@ -381,7 +355,7 @@ impl RunState {
         self.steps.add(StepPoint {
             iteration: iteration.number() as f64,
             runtime_s: self.runtime_s(),
-            total_worker_time_s: self.total_worker_time_s,
+            total_worker_time_s: self.totals.total_worker_time_s,
             loss,
             iteration_s: runtime_s,
             learning_rate,

@@ -47,7 +47,7 @@ impl RunState {
 
     /// Returns how many of [`Self::target_iterations`] are done: if their number of tasks is chosen, as many as have the tasks so far.
     pub fn progress(&self) -> u64 {
-        if self.most_tasks.is_some() { self.tasks_applied / self.budget.max(1) } else { self.iterations }
+        if self.most_tasks.is_some() { self.totals.tasks_applied / self.budget.max(1) } else { self.iterations }
     }
 
     pub(super) fn resume(&mut self, event: &RunEvent) {

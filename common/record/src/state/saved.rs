@@ -51,7 +51,11 @@ impl RunState {
         if let Some((name, _)) = counts.find(|(_, value)| !is_bounded(value)) {
             return Err(format!("the state's {name} has a number beyond {MAX_SUM}"));
         }
-        let state: Self = serde_json::from_value(saved).map_err(|error| format!("the state: {error}"))?;
+        let mut state: Self = serde_json::from_value(saved).map_err(|error| format!("the state: {error}"))?;
+        // Every saved state has the losses of steps.
+        for loss in [&mut state.totals.first_loss, &mut state.totals.last_loss] {
+            loss.get_or_insert(f64::NAN);
+        }
         if state.heat.is_too_long() {
             return Err("the state's map of tasks has too many columns".into());
         }
@@ -61,7 +65,7 @@ impl RunState {
         }
         let (began_s, last_s) = state.span_s.unwrap_or_default();
         let times_s = state.workers.values().flat_map(|worker| worker.times_s.iter().chain(&worker.overheads_s));
-        let sums_s = [state.now_s, state.iteration_time_s, state.total_worker_time_s, began_s, last_s];
+        let sums_s = [state.now_s, state.totals.iteration_time_s, state.totals.total_worker_time_s, began_s, last_s];
         match times_s.chain(&sums_s).find(|time_s| !(0.0..=MAX_TIME_S).contains(*time_s)) {
             Some(time_s) => Err(format!("the state has a time of {time_s} s: expected one from 0 to {MAX_TIME_S:e}")),
             None => Ok(state),
@@ -90,11 +94,6 @@ fn is_bounded(value: &Value) -> bool {
         Value::Object(values) => values.values().all(is_bounded),
         value => value.as_u64().is_none_or(|number| number <= MAX_SUM),
     }
-}
-
-/// Parses the loss of a step, which is there in every saved state.
-pub(super) fn loss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    Ok(Some(Option::deserialize(deserializer)?.unwrap_or(f64::NAN)))
 }
 
 pub(super) fn evaluation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<(f64, Option<f64>)>, D::Error> {

@@ -29,7 +29,8 @@ fn step(iteration: u64, time_s: f64, loss: f64) -> RunEvent {
 /// Iterations of 8 tasks, of which 20 were applied in three.
 #[test]
 fn a_run_is_as_far_as_its_tasks_if_their_number_is_chosen() {
-    let chosen = RunState { budget: 8, most_tasks: Some(99), iterations: 3, tasks_applied: 20, ..RunState::default() };
+    let totals = StepTotals { tasks_applied: 20, ..StepTotals::default() };
+    let chosen = RunState { budget: 8, most_tasks: Some(99), iterations: 3, totals, ..RunState::default() };
     assert_eq!(RunState { most_tasks: None, ..chosen.clone() }.progress(), 3);
     assert_eq!(chosen.progress(), 2);
     let saved: Value = chosen.saved();
@@ -55,13 +56,14 @@ fn costs_add_up_over_committed_iterations() {
     ] {
         state.apply(&event);
     }
-    assert_eq!((state.iterations, state.iteration_time_s, state.total_worker_time_s), (2, 4.0, 6.0));
-    assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments, state.results), (2, 2, 4, 6));
-    assert_eq!((state.saturated, state.vanished, state.sharded_steps), (10, 14, 2));
-    let links = state.links.expect("they were measured").to_string();
+    let totals = state.totals;
+    assert_eq!((state.iterations, totals.iteration_time_s, totals.total_worker_time_s), (2, 4.0, 6.0));
+    assert_eq!((totals.tasks_applied, totals.tasks_wasted, totals.employments, totals.results), (2, 2, 4, 6));
+    assert_eq!((totals.saturated, totals.vanished, totals.sharded_steps), (10, 14, 2));
+    let links = totals.links.expect("they were measured").to_string();
     assert_eq!(links, "200 ms up and 50.0 ms down on the coordinator's link, 300 ms on a worker's own link");
     assert_eq!(state.tasks_outlasted, 4, "of all that were computed");
-    assert_eq!((state.first_loss, state.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
+    assert_eq!((totals.first_loss, totals.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
     let worker = |number: usize| &state.workers[&WorkerId::from_slot(number - 1)];
     assert_eq!((worker(1).tasks_applied, worker(1).busy_s), (1, 2.0), "the third iteration is not committed");
     assert_eq!((worker(3).tasks_applied, worker(3).overhead_s), (1, 0.5));

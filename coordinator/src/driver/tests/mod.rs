@@ -240,7 +240,7 @@ fn the_slowest_readers_make_room() {
 fn check_end(rig: Rig, ending: Ending, seed: u64, applied: u64) {
     let (report, folder) = rig.end(ending);
     assert!(report.ended.is_ok(), "seed {seed}: {:?}", report.ended);
-    assert_eq!((report.state.iterations, report.state.tasks_applied), (4, applied), "seed {seed}");
+    assert_eq!((report.state.iterations, report.state.totals.tasks_applied), (4, applied), "seed {seed}");
     assert!(matches!(report.state.phase, RunPhase::Over(EndState::Finished)), "seed {seed}");
     let mut tasks = BTreeSet::new();
     read_journal(folder.path(), |event| {

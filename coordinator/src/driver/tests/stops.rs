@@ -127,7 +127,7 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
         let (ending, sha256) = finish_alone(&mut rig, ending, &format!("seed {seed}"));
         assert_eq!(sha256, expected, "seed {seed}");
         let (report, folder) = rig.end(ending);
-        assert_eq!((report.state.iterations, report.state.tasks_applied), (ITERATIONS, ITERATIONS * BUDGET));
+        assert_eq!((report.state.iterations, report.state.totals.tasks_applied), (ITERATIONS, ITERATIONS * BUDGET));
         assert!(folder.path().join(ata_record::MODEL_FILE).exists());
     }
     assert!(counts.with_a_step_under_way > 30 && counts.in_the_middle > 50 && counts.resumed > 100, "{counts:?}");

@@ -39,7 +39,7 @@ fn check_end_with(mut rig: Rig, client: &mut VirtualWorker) {
     let (ending, sha256) = finish(&mut rig, [client]);
     assert_eq!(sha256, expected());
     let (report, _) = rig.end(ending);
-    assert_eq!((report.state.iterations, report.state.tasks_applied), (2, 2 * BUDGET));
+    assert_eq!((report.state.iterations, report.state.totals.tasks_applied), (2, 2 * BUDGET));
     assert!(report.ended.is_ok(), "{:?}", report.ended);
 }
 

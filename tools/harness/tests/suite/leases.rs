@@ -91,6 +91,6 @@ async fn a_vector_may_be_the_sum_of_any_number_of_leases() {
     for (policy, overcommit, budget) in [("ata-auto", 0.0, 8193), ("pull", 0.0, 8193), ("uta", 0.1, 20_000)] {
         let settings = Settings { policy, overcommit, budget, iterations: 2, ..Settings::default() };
         let ended = run(&settings, [WorkerSettings::new("one")]).await;
-        assert_eq!((ended.report.state.tasks_applied, losses(&ended)), (2 * budget, vec![]), "{policy}");
+        assert_eq!((ended.report.state.totals.tasks_applied, losses(&ended)), (2 * budget, vec![]), "{policy}");
     }
 }

@@ -221,7 +221,7 @@ async fn a_round_survives_workers_and_coordinators() {
         cluster.worker(WorkerSettings { name: format!("{}-again", worker.name), ..worker });
     }
     let ended = cluster.end().await;
-    assert_eq!(ended.report.state.tasks_applied, settings.budget * settings.iterations);
+    assert_eq!(ended.report.state.totals.tasks_applied, settings.budget * settings.iterations);
     assert!(count(&ended, is_loss) <= 1, "{:?}", ended.events);
 }
 
@@ -241,7 +241,7 @@ async fn a_difference_that_breaks_off_does_not_count() {
         link.sever();
     }
     let ended = cluster.end().await;
-    assert_eq!(ended.report.state.tasks_applied, settings.budget * settings.iterations);
+    assert_eq!(ended.report.state.totals.tasks_applied, settings.budget * settings.iterations);
     assert!(count(&ended, is_loss) > 0, "{:?}", ended.events);
     let losses =
         each(&ended, |event| if let RunEvent::Step { loss, tasks, .. } = event { Some((*loss, *tasks)) } else { None });

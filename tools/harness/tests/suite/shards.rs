@@ -64,8 +64,8 @@ async fn a_member_that_dies_changes_nothing() {
         let mut cluster = crate::start(&settings, ["first", "second", "third"].map(worker)).await;
         let mut next = cluster.worker(worker("mortal-0"));
         for life in 1..=6 {
-            let before = cluster.state.borrow().sharded_steps;
-            cluster.wait_for("steps in shards", |state| state.sharded_steps > before + 3).await;
+            let before = cluster.state.borrow().totals.sharded_steps;
+            cluster.wait_for("steps in shards", |state| state.totals.sharded_steps > before + 3).await;
             // The worker is killed at a different point of a step each time.
             tokio::time::sleep(Duration::from_micros(700 * life)).await;
             next.abort();
@@ -73,7 +73,7 @@ async fn a_member_that_dies_changes_nothing() {
         }
         let ended = cluster.end().await;
         check(&settings, &ended).await;
-        assert!(ended.report.state.sharded_steps > 24);
+        assert!(ended.report.state.totals.sharded_steps > 24);
     }
 }
 
