@@ -63,9 +63,7 @@ impl RunState {
         let worker = self.worker(worker);
         let (name, machine) = (worker.name.clone(), worker.machine.clone());
         self.exclusions.push_back(Exclusion { name, machine, from, why: why.into() });
-        if self.exclusions.len() > MAX_EXCLUSIONS {
-            self.exclusions.pop_front();
-        }
+        self.exclusions.drain(..self.exclusions.len().saturating_sub(MAX_EXCLUSIONS));
     }
 
     pub(super) fn forgive(&mut self, name: &str) {

@@ -126,9 +126,7 @@ impl Names {
         let Some(WorkerIdentity { name, machine }) = self.by_number.get(&worker) else { return };
         let (name, machine) = (name.to_string(), machine.clone());
         self.excluded.push_back(Exclusion { name, machine, from, why: why.to_owned() });
-        if self.excluded.len() > MAX_EXCLUSIONS {
-            self.excluded.pop_front();
-        }
+        self.excluded.drain(..self.excluded.len().saturating_sub(MAX_EXCLUSIONS));
     }
 
     pub(crate) fn exclusions(&self, identity: &WorkerIdentity) -> impl Iterator<Item = &Exclusion> {
