@@ -120,6 +120,7 @@ pub struct OwnEvaluation {
 }
 
 /// The limits for workers, and what is known about their speed.
+#[derive(Default)]
 pub struct WorkersConfig {
     /// The time after which a silent worker is lost. A worker without work is given at least 10 s.
     pub heartbeat_timeout: Duration,

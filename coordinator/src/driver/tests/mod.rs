@@ -22,7 +22,7 @@ use ata_policies::build_policy;
 use ata_record::{EndState, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify};
 use ata_sums::{LearningRate, Optimizer, Units};
-use ata_types::{ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WireFormat};
+use ata_types::{Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WireFormat};
 use ata_wire::{
     Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes, Reader, Receipt,
     SessionToken, ToWorker, VectorRequest, units_crc32c,
@@ -36,9 +36,7 @@ use tonic::Status;
 
 use super::*;
 use crate::checkpoint::{Cadence, FolderStore, SaveResult, Store};
-use crate::config::{
-    EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, SplitData, Start, TransferLimits, WorkersConfig,
-};
+use crate::config::{EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, SplitData, Start, WorkersConfig};
 use crate::parameters::{DueSets, Versions};
 use crate::reduction::Sink;
 use crate::training::Work;
@@ -170,13 +168,7 @@ pub(crate) fn config(folder: &Path, model: &str, policy: &str, budget: u64, iter
             store: Box::new(FolderStore::new(folder.join(CHECKPOINTS))),
             ..CheckpointConfig::never()
         },
-        workers: WorkersConfig {
-            heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
-            transfers: TransferLimits::default(),
-            exchange: ExchangeChoice::default(),
-            peer_hosts: Vec::new(),
-            warm_start: BTreeMap::new(),
-        },
+        workers: WorkersConfig { heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S), ..WorkersConfig::default() },
         security: Arc::new(Security::Open),
     }
 }

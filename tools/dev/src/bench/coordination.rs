@@ -8,7 +8,7 @@ use std::time::Duration;
 use ata::Failure;
 use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
-    SplitData, Start, TrainingSetup, TransferLimits, WorkersConfig,
+    SplitData, Start, TrainingSetup, WorkersConfig,
 };
 use ata_data::{DataError, DataSource, FolderOptions, Split, Tasks};
 use ata_learn::{
@@ -18,7 +18,7 @@ use ata_learn::{
 use ata_policies::build_policy;
 use ata_scheduler::{EngineConfig, PolicyContext};
 use ata_sums::{LearningRate, Metadata, Optimizer, ParameterTable};
-use ata_types::{ExchangeChoice, Iteration, WireFormat, WorkerId};
+use ata_types::{Iteration, WireFormat, WorkerId};
 use ata_wire::duration;
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
@@ -134,13 +134,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
             inner_steps: None,
         },
         checkpoints: CheckpointConfig::never(),
-        workers: WorkersConfig {
-            heartbeat_timeout: Duration::from_secs(30),
-            transfers: TransferLimits::default(),
-            exchange: ExchangeChoice::default(),
-            peer_hosts: Vec::new(),
-            warm_start: std::collections::BTreeMap::new(),
-        },
+        workers: WorkersConfig { heartbeat_timeout: Duration::from_secs(30), ..WorkersConfig::default() },
         security: protection.security.clone(),
     })
 }
