@@ -111,10 +111,10 @@ mod tests {
             run.apply(&testing::task(1, number, Some(task_s), TaskOutcome::Applied));
         }
         for iteration in 1..=4 {
-            let mut step = testing::step(iteration, 1.25 * iteration as f64);
-            let RunEvent::Step { noise_scale, runtime_s, tasks, .. } = &mut step else { unreachable!() };
-            (*noise_scale, *runtime_s, *tasks) = (noise, 1.25, 3);
-            run.apply(&step);
+            let mut event = testing::step(iteration, 1.25 * iteration as f64);
+            let RunEvent::Step(step) = &mut event else { unreachable!() };
+            (step.noise_scale, step.runtime_s, step.tasks) = (noise, 1.25, 3);
+            run.apply(&event);
         }
         run
     }

@@ -133,27 +133,17 @@ impl Listener for Metrics {
                     }
                 }
             }
-            RunEvent::Step {
-                runtime_s,
-                total_worker_time_s,
-                wasted,
-                employments,
-                results,
-                saturated,
-                vanished,
-                shards,
-                ..
-            } => {
+            RunEvent::Step(step) => {
                 self.iterations.inc();
-                self.iteration_s.observe(*runtime_s);
-                self.runtime_s.inc_by(*runtime_s);
-                self.worker_time_s.inc_by(*total_worker_time_s);
-                self.wasted.inc_by(*wasted);
-                self.employments.inc_by(*employments);
-                self.results.inc_by(*results);
-                self.saturated.inc_by(*saturated);
-                self.vanished.inc_by(*vanished);
-                self.sharded_steps.inc_by(u64::from(*shards > 0));
+                self.iteration_s.observe(step.runtime_s);
+                self.runtime_s.inc_by(step.runtime_s);
+                self.worker_time_s.inc_by(step.total_worker_time_s);
+                self.wasted.inc_by(step.wasted);
+                self.employments.inc_by(step.employments);
+                self.results.inc_by(step.results);
+                self.saturated.inc_by(step.saturated);
+                self.vanished.inc_by(step.vanished);
+                self.sharded_steps.inc_by(u64::from(step.shards > 0));
             }
             RunEvent::Refusal { kind, count, .. } => {
                 self.refusals.get_or_create(&[("kind", kind.name())]).inc_by(*count);

@@ -118,27 +118,17 @@ impl TensorBoard {
 impl Listener for TensorBoard {
     fn on_event(&mut self, event: &RunEvent) {
         match event {
-            RunEvent::Step {
-                iteration,
-                loss,
-                runtime_s,
-                total_worker_time_s,
-                wasted,
-                learning_rate,
-                gradient_norm,
-                noise_scale,
-                ..
-            } => {
+            RunEvent::Step(step) => {
                 self.scalars(
-                    *iteration,
+                    step.iteration,
                     &[
-                        ("loss/training", Some(*loss)),
-                        ("optimizer/learning_rate", Some(*learning_rate)),
-                        ("optimizer/gradient_norm", *gradient_norm),
-                        ("optimizer/noise_scale", *noise_scale),
-                        ("time/iteration_s", Some(*runtime_s)),
-                        ("time/worker_time_s", Some(*total_worker_time_s)),
-                        ("tasks/wasted", Some(*wasted as f64)),
+                        ("loss/training", Some(step.loss)),
+                        ("optimizer/learning_rate", Some(step.learning_rate)),
+                        ("optimizer/gradient_norm", step.gradient_norm),
+                        ("optimizer/noise_scale", step.noise_scale),
+                        ("time/iteration_s", Some(step.runtime_s)),
+                        ("time/worker_time_s", Some(step.total_worker_time_s)),
+                        ("tasks/wasted", Some(step.wasted as f64)),
                     ],
                 );
             }

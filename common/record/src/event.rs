@@ -203,45 +203,7 @@ pub enum RunEvent {
         outcome: TaskOutcome,
     },
     /// An optimizer step was taken.
-    Step {
-        /// k, the iteration's number.
-        iteration: Iteration,
-        /// The time of the event.
-        time_s: f64,
-        /// Mean loss of the step's tasks.
-        #[serde(deserialize_with = "number")]
-        loss: f64,
-        /// C_k: the time from the first assignment to the last result that the step needed.
-        runtime_s: f64,
-        /// Seconds that workers spent on the iteration.
-        total_worker_time_s: f64,
-        /// The number of tasks that entered the step.
-        tasks: u64,
-        /// The number of wasted tasks, which were begun but did not enter the step.
-        wasted: u64,
-        /// The number of workers that got a task.
-        employments: u64,
-        /// The number of results that workers sent, each the gradient of one task or the sum of several.
-        results: u64,
-        /// The learning rate of the step.
-        #[serde(deserialize_with = "number")]
-        learning_rate: f64,
-        /// Euclidean norm of the mean gradient before it was clipped; absent if gradients are not clipped.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        gradient_norm: Option<f64>,
-        /// The gradient noise scale N of the last steps, in tasks; absent if it is not measured, or unknown.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        noise_scale: Option<f64>,
-        /// The number of values in its tasks' gradients that were too large for their unit and were clamped; absent if 0.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        saturated: u64,
-        /// The number of values in its tasks' gradients that were not 0 and that the wire format `compact` rounded to 0; absent if 0.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        vanished: u64,
-        /// The number of workers that exchanged their vectors in shards; absent if they were exchanged in a star.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        shards: u64,
-    },
+    Step(StepEvent),
     /// The time that vectors take on the links was measured for the first time, or changed by more than a tenth.
     Links {
         /// The time of the event.
@@ -331,6 +293,49 @@ pub enum RunEvent {
         /// The rule that ended the run, what stopped it, or what went wrong.
         reason: String,
     },
+}
+
+/// A step in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct StepEvent {
+    /// k, the iteration's number.
+    pub iteration: Iteration,
+    /// The time of the event.
+    pub time_s: f64,
+    /// Mean loss of the step's tasks.
+    #[serde(deserialize_with = "number")]
+    pub loss: f64,
+    /// C_k: the time from the first assignment to the last result that the step needed.
+    pub runtime_s: f64,
+    /// Seconds that workers spent on the iteration.
+    pub total_worker_time_s: f64,
+    /// The number of tasks that entered the step.
+    pub tasks: u64,
+    /// The number of wasted tasks, which were begun but did not enter the step.
+    pub wasted: u64,
+    /// The number of workers that got a task.
+    pub employments: u64,
+    /// The number of results that workers sent, each the gradient of one task or the sum of several.
+    pub results: u64,
+    /// The learning rate of the step.
+    #[serde(deserialize_with = "number")]
+    pub learning_rate: f64,
+    /// Euclidean norm of the mean gradient before it was clipped; absent if gradients are not clipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gradient_norm: Option<f64>,
+    /// The gradient noise scale N of the last steps, in tasks; absent if it is not measured, or unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_scale: Option<f64>,
+    /// The number of values in its tasks' gradients that were too large for their unit and were clamped; absent if 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub saturated: u64,
+    /// The number of values in its tasks' gradients that were not 0 and that the wire format `compact` rounded to 0; absent if 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub vanished: u64,
+    /// The number of workers that exchanged their vectors in shards; absent if they were exchanged in a star.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shards: u64,
 }
 
 /// The state in which a run ended.

@@ -224,12 +224,12 @@ fn check(event: &RunEvent) -> Result<(), String> {
             let times = [("busy_s", busy_s), ("censored_s", censored_s), ("overhead_s", overhead_s)];
             times.into_iter().try_for_each(|(name, value)| value.map_or(Ok(()), |value| time(name, value)))
         }
-        RunEvent::Step { runtime_s, total_worker_time_s, tasks, wasted, employments, results, .. } => {
-            time("runtime_s", *runtime_s)?;
-            time("total_worker_time_s", *total_worker_time_s)?;
-            count("tasks", *tasks, MAX_BUDGET)?;
-            let counts = [("wasted", wasted), ("employments", employments), ("results", results)];
-            counts.into_iter().try_for_each(|(name, value)| count(name, *value, MAX_COUNT))
+        RunEvent::Step(step) => {
+            time("runtime_s", step.runtime_s)?;
+            time("total_worker_time_s", step.total_worker_time_s)?;
+            count("tasks", step.tasks, MAX_BUDGET)?;
+            let counts = [("wasted", step.wasted), ("employments", step.employments), ("results", step.results)];
+            counts.into_iter().try_for_each(|(name, value)| count(name, value, MAX_COUNT))
         }
         _ => Ok(()),
     }

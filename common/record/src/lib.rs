@@ -27,7 +27,9 @@ mod resumption;
 mod state;
 mod writer;
 
-pub use event::{EndState, JOURNAL_VERSION, PROGRAM_VERSION, RefusalKind, RunEvent, WorkerLink, WorkerResources};
+pub use event::{
+    EndState, JOURNAL_VERSION, PROGRAM_VERSION, RefusalKind, RunEvent, StepEvent, WorkerLink, WorkerResources,
+};
 pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, EMA_MODEL_FILE, FORGIVE_PREFIX, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE,
     RUN_FILES, STATISTICS_FILE, SUMMARY_FILE, create_folder, sync_folder, write_atomically,

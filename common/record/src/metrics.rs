@@ -2,7 +2,7 @@
 
 use ata_types::Iteration;
 
-use crate::event::RunEvent;
+use crate::event::{RunEvent, StepEvent};
 use crate::limits::MAX_TIME_S;
 
 pub(crate) const HEADER: &str = "iteration,time_s,loss,runtime_s,total_worker_time_s,tasks_applied,tasks_wasted,employments,results,test_loss,test_accuracy,learning_rate,gradient_norm\n";
@@ -16,20 +16,9 @@ const LEARNING_RATE: usize = 9;
 /// Returns the line of a step or an evaluation; `None` for any other event.
 pub(crate) fn line(event: &RunEvent) -> Option<String> {
     match event {
-        RunEvent::Step {
-            iteration,
-            time_s,
-            loss,
-            runtime_s,
-            total_worker_time_s,
-            tasks,
-            wasted,
-            employments,
-            results,
-            learning_rate,
-            gradient_norm,
-            ..
-        } => {
+        RunEvent::Step(step) => {
+            let StepEvent { iteration, time_s, loss, runtime_s, total_worker_time_s, tasks, wasted, .. } = step;
+            let StepEvent { employments, results, learning_rate, gradient_norm, .. } = step;
             let costs = format!("{runtime_s},{total_worker_time_s},{tasks},{wasted},{employments},{results}");
             let norm = cell(*gradient_norm);
             Some(format!("{iteration},{time_s},{loss},{costs},,,{learning_rate},{norm}\n"))

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ata_types::Iteration;
 
-use crate::event::RunEvent;
+use crate::event::{RunEvent, StepEvent};
 use crate::folder::{JOURNAL_FILE, METRICS_FILE, replacement, sync_folder, write_atomically};
 use crate::journal::{JournalError, Lines, Unreadable, parse, write_line};
 use crate::metrics;
@@ -148,7 +148,7 @@ fn in_journal(line: &[u8]) -> Option<Iteration> {
         return None;
     }
     match parse(line).ok()? {
-        RunEvent::Step { iteration, .. } | RunEvent::Folded { iteration, .. } => Some(iteration),
+        RunEvent::Step(StepEvent { iteration, .. }) | RunEvent::Folded { iteration, .. } => Some(iteration),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The boundary between two iterations: the step's result, the record, an evaluation, a checkpoint.
 
-use ata_record::RunEvent;
+use ata_record::{RunEvent, StepEvent};
 use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
 use ata_sums::TrainingOutcome;
 
@@ -64,7 +64,7 @@ impl Driver {
         let inner = self.info.spec.inner_steps.as_ref();
         let inner = inner.map(|steps| steps.learning_rate.at(self.steps.began().number()));
         let learning_rate = inner.unwrap_or(result.learning_rate);
-        self.publisher.publish(RunEvent::Step {
+        self.publisher.publish(RunEvent::Step(StepEvent {
             iteration: cost.iteration,
             time_s: self.now_s,
             loss: self.steps.loss,
@@ -80,7 +80,7 @@ impl Driver {
             saturated: result.saturated,
             vanished: result.vanished,
             shards: self.steps.shards,
-        });
+        }));
         if self.is_ending {
             return;
         }

@@ -9,8 +9,8 @@ fn exposed() -> String {
     let mut metrics = Metrics::new("0.1.0");
     let mut state = testing::begun("uta", 4);
     let mut clamped = testing::step(1, 1.0);
-    let RunEvent::Step { saturated, vanished, shards, .. } = &mut clamped else { unreachable!("it is a step") };
-    (*saturated, *vanished, *shards) = (7, 9, 3);
+    let RunEvent::Step(step) = &mut clamped else { unreachable!("it is a step") };
+    (step.saturated, step.vanished, step.shards) = (7, 9, 3);
     state.labels = Labels { name: Some("first".into()), tags: BTreeMap::from([("team".into(), "a \"b\"".into())]) };
     for event in [
         testing::join(1),

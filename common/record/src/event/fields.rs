@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-use super::RunEvent;
+use super::{RunEvent, StepEvent};
 
 impl RunEvent {
     /// Returns the time of the event; `None` for the beginning of the run.
@@ -21,7 +21,7 @@ impl RunEvent {
             | Self::Forgive { time_s, .. }
             | Self::Allocation { time_s, .. }
             | Self::Task { time_s, .. }
-            | Self::Step { time_s, .. }
+            | Self::Step(StepEvent { time_s, .. })
             | Self::Links { time_s, .. }
             | Self::Resources { time_s, .. }
             | Self::Refusal { time_s, .. }

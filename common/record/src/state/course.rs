@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::curve::{Curve, Merge};
 use super::{LinkFigures, RunState};
-use crate::event::RunEvent;
+use crate::event::{RunEvent, StepEvent};
 
 /// What the steps of a run add up to, and the figures of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,25 @@ pub struct StepTotals {
     pub gradient_norm: Option<f64>,
     /// The gradient noise scale after the last step, in tasks, if it is measured and known.
     pub noise_scale: Option<f64>,
+}
+
+impl StepTotals {
+    pub(super) fn add(&mut self, step: &StepEvent) {
+        self.iteration_time_s += step.runtime_s;
+        self.total_worker_time_s += step.total_worker_time_s;
+        self.tasks_applied += step.tasks;
+        self.tasks_wasted += step.wasted;
+        self.employments += step.employments;
+        self.results += step.results;
+        // The worker counts them, and may send any number.
+        self.saturated = self.saturated.saturating_add(step.saturated);
+        self.vanished = self.vanished.saturating_add(step.vanished);
+        self.sharded_steps += u64::from(step.shards > 0);
+        self.first_loss.get_or_insert(step.loss);
+        self.last_loss = Some(step.loss);
+        self.learning_rate = Some(step.learning_rate);
+        (self.gradient_norm, self.noise_scale) = (step.gradient_norm, step.noise_scale);
+    }
 }
 
 /// A step, or the mean of several successive ones. In JSON it is an array of its fields in this order, and an unknown number, NaN, is null.

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ata_types::{Iteration, TaskOutcome, WorkerId};
 use serde::{Deserialize, Serialize};
 
-use crate::event::{EndState, RefusalKind, RunEvent, named_numbers};
+use crate::event::{EndState, RefusalKind, RunEvent, StepEvent, named_numbers};
 use crate::labels::Labels;
 pub use allocation::Allocation;
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint, StepTotals};
@@ -218,7 +218,7 @@ impl RunState {
             RunEvent::Forgive { name, .. } => self.forgive(name),
             RunEvent::Allocation { .. } => self.allocate(event),
             RunEvent::Task { .. } => self.end_task(event),
-            RunEvent::Step { .. } => self.step(event),
+            RunEvent::Step(step) => self.step(step),
             RunEvent::Links { .. } => self.measure_links(event),
             RunEvent::Resources { workers, .. } => {
                 for of in workers {
@@ -297,52 +297,18 @@ impl RunState {
         }
     }
 
-    fn step(&mut self, step: &RunEvent) {
-        let &RunEvent::Step {
-            iteration,
-            time_s,
-            loss,
-            runtime_s,
-            total_worker_time_s,
-            tasks,
-            wasted,
-            employments,
-            results,
-            learning_rate,
-            gradient_norm,
-            noise_scale,
-            saturated,
-            vanished,
-            shards,
-        } = step
-        else {
-            return;
-        };
+    fn step(&mut self, step: &StepEvent) {
         self.iterations += 1;
-        self.last_step = iteration.number();
+        self.last_step = step.iteration.number();
         if self.most_tasks.is_some() {
             match self.budgets.last_mut() {
-                Some((last, iterations)) if *last == tasks => *iterations += 1,
-                _ => self.budgets.push((tasks, 1)),
+                Some((last, iterations)) if *last == step.tasks => *iterations += 1,
+                _ => self.budgets.push((step.tasks, 1)),
             }
         }
-        let totals = &mut self.totals;
-        totals.iteration_time_s += runtime_s;
-        totals.total_worker_time_s += total_worker_time_s;
-        totals.tasks_applied += tasks;
-        totals.tasks_wasted += wasted;
-        totals.employments += employments;
-        totals.results += results;
-        // The worker counts them, and may send any number.
-        totals.saturated = totals.saturated.saturating_add(saturated);
-        totals.vanished = totals.vanished.saturating_add(vanished);
-        totals.sharded_steps += u64::from(shards > 0);
-        totals.first_loss.get_or_insert(loss);
-        totals.last_loss = Some(loss);
-        (totals.learning_rate, totals.gradient_norm, totals.noise_scale) =
-            (Some(learning_rate), gradient_norm, noise_scale);
-        let (_, last) = self.span_s.get_or_insert((time_s - runtime_s, time_s));
-        *last = time_s;
+        self.totals.add(step);
+        let (_, last) = self.span_s.get_or_insert((step.time_s - step.runtime_s, step.time_s));
+        *last = step.time_s;
         let mut applied = BTreeMap::new();
         for AppliedTask { worker: id, busy_s, overhead_s } in std::mem::take(&mut self.pending) {
             *applied.entry(id).or_default() += 1;
@@ -351,15 +317,15 @@ impl RunState {
             worker.busy_s += busy_s;
             worker.overhead_s += overhead_s;
         }
-        self.heat.add(iteration, applied);
+        self.heat.add(step.iteration, applied);
         self.steps.add(StepPoint {
-            iteration: iteration.number() as f64,
+            iteration: step.iteration.number() as f64,
             runtime_s: self.runtime_s(),
             total_worker_time_s: self.totals.total_worker_time_s,
-            loss,
-            iteration_s: runtime_s,
-            learning_rate,
-            wasted: wasted as f64,
+            loss: step.loss,
+            iteration_s: step.runtime_s,
+            learning_rate: step.learning_rate,
+            wasted: step.wasted as f64,
         });
     }
 }

@@ -36,7 +36,7 @@ fn check_past(folder: &TempDir, checkpoint: &Checkpoint) {
         if !is_there {
             state.apply(&event);
             let step = checkpoint.progress.iteration;
-            is_there = matches!(event, RunEvent::Step { iteration, .. } if iteration == step);
+            is_there = matches!(event, RunEvent::Step(taken) if taken.iteration == step);
         }
     };
     read_journal(folder.path(), apply).unwrap();

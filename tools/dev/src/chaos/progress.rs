@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ata::Failure;
-use ata_record::{Follower, JOURNAL_FILE, PollStatus, RunEvent};
+use ata_record::{Follower, JOURNAL_FILE, PollStatus, RunEvent, StepEvent};
 use ata_types::{TaskOutcome, WorkerId};
 
 /// The number of undisturbed iterations that the median time is taken over.
@@ -89,7 +89,9 @@ impl RunProgress {
             // What stands before that step was read from the earlier coordinator.
             let step = match event {
                 RunEvent::Run { .. } => Some(0),
-                RunEvent::Step { iteration, .. } | RunEvent::Folded { iteration, .. } => Some(iteration.number()),
+                RunEvent::Step(StepEvent { iteration, .. }) | RunEvent::Folded { iteration, .. } => {
+                    Some(iteration.number())
+                }
                 _ => None,
             };
             self.resumption = self.resumption.filter(|_| step != Some(after));
@@ -126,7 +128,7 @@ impl RunProgress {
         self.follower = Follower::new(folder);
         let (step, saved) = (&mut self.step, &mut self.saved);
         let mut note = |event| match event {
-            RunEvent::Step { iteration, .. } => *step = iteration.number(),
+            RunEvent::Step(taken) => *step = taken.iteration.number(),
             RunEvent::Checkpoint { iteration, .. } => *saved = iteration.number(),
             _ => {}
         };
@@ -189,7 +191,7 @@ impl RunProgress {
                     _ => {}
                 }
             }
-            RunEvent::Step { iteration, runtime_s, .. } => self.record_step(iteration.number(), runtime_s, now),
+            RunEvent::Step(step) => self.record_step(step.iteration.number(), step.runtime_s, now),
             _ => {}
         }
     }

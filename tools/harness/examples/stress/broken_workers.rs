@@ -65,7 +65,7 @@ async fn measure(
     }
     let ended = cluster.end().await;
     let times = ended.events.iter().filter_map(|event| match event {
-        RunEvent::Step { iteration, time_s, .. } => Some((*iteration, *time_s)),
+        RunEvent::Step(step) => Some((step.iteration, step.time_s)),
         _ => None,
     });
     let at = |wanted: u64| {

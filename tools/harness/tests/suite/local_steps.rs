@@ -244,7 +244,7 @@ async fn a_difference_that_breaks_off_does_not_count() {
     assert_eq!(ended.report.state.totals.tasks_applied, settings.budget * settings.iterations);
     assert!(count(&ended, is_loss) > 0, "{:?}", ended.events);
     let losses =
-        each(&ended, |event| if let RunEvent::Step { loss, tasks, .. } = event { Some((*loss, *tasks)) } else { None });
+        each(&ended, |event| if let RunEvent::Step(step) = event { Some((step.loss, step.tasks)) } else { None });
     assert!(losses.iter().all(|(_, tasks)| *tasks == settings.budget), "{losses:?}");
     assert!(losses[11].0 < losses[0].0 / 2.0, "it trains: {losses:?}");
 }

@@ -20,7 +20,7 @@ fn workers(count: usize) -> impl Iterator<Item = WorkerSettings> {
 }
 
 fn scales(ended: &Ended) -> Vec<Option<f64>> {
-    each(ended, |event| if let RunEvent::Step { noise_scale, .. } = event { Some(*noise_scale) } else { None })
+    each(ended, |event| if let RunEvent::Step(step) = event { Some(step.noise_scale) } else { None })
 }
 
 /// Who computes does not matter, and measuring changes no bit.
@@ -41,7 +41,7 @@ async fn the_noise_scale_is_the_same_for_all_workers_and_changes_no_step() {
 }
 
 fn losses(ended: &Ended) -> Vec<u64> {
-    each(ended, |event| if let RunEvent::Step { loss, .. } = event { Some(loss.to_bits()) } else { None })
+    each(ended, |event| if let RunEvent::Step(step) = event { Some(step.loss.to_bits()) } else { None })
 }
 
 /// A run whose iterations begin with 12 tasks and follow the noise.
@@ -54,7 +54,7 @@ fn following(policy: &'static str, format: WireFormat) -> Settings {
 /// Returns the iteration and the number of tasks of each step.
 fn tasks(ended: &Ended) -> Vec<(u64, u64)> {
     each(ended, |event| match event {
-        RunEvent::Step { iteration, tasks, .. } => Some((iteration.number(), *tasks)),
+        RunEvent::Step(step) => Some((step.iteration.number(), step.tasks)),
         _ => None,
     })
 }

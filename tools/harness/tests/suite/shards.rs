@@ -39,7 +39,7 @@ async fn check(settings: &Settings, ended: &Ended) -> Vec<u64> {
 }
 
 fn members(ended: &Ended) -> Vec<u64> {
-    each(ended, |event| if let RunEvent::Step { shards, .. } = event { Some(*shards) } else { None })
+    each(ended, |event| if let RunEvent::Step(step) = event { Some(step.shards) } else { None })
 }
 
 #[tokio::test(flavor = "multi_thread")]
