@@ -2,13 +2,13 @@
 #![no_main]
 
 use ata_fuzz::Folder;
-use ata_record::{JOURNAL_FILE, JOURNAL_VERSION, Labels, RunEvent, RunState, read_journal, resume_journal};
+use ata_record::{JOURNAL_FILE, JOURNAL_VERSION, Labels, RunEvent, RunStart, RunState, read_journal, resume_journal};
 use ata_types::Iteration;
 use libfuzzer_sys::fuzz_target;
 
 /// Returns the first event of the run that is resumed.
 fn run() -> RunEvent {
-    RunEvent::Run {
+    RunEvent::Run(RunStart {
         version: JOURNAL_VERSION,
         written_by: String::new(),
         run_id: "run".into(),
@@ -21,7 +21,7 @@ fn run() -> RunEvent {
         model: "cnn".into(),
         samples: None,
         labels: Labels::default(),
-    }
+    })
 }
 
 fuzz_target!(|input: &[u8]| {

@@ -30,36 +30,7 @@ pub const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent {
     /// The run began. This is the first event.
-    Run {
-        /// The version of the journal.
-        version: u32,
-        /// The version of the program that wrote it; absent before version 4.
-        #[serde(default, skip_serializing_if = "String::is_empty")]
-        written_by: String,
-        /// The run's id.
-        run_id: String,
-        /// The policy, as `--policy` takes it.
-        policy: String,
-        /// B, the number of tasks per iteration.
-        budget: u64,
-        /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the first.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        most_tasks: Option<u64>,
-        /// The number of iterations that the run is to take, or for whose tasks it goes on if their number is chosen.
-        iterations: u64,
-        /// The number of samples per task.
-        task_batch: u32,
-        /// The seed of all randomness.
-        seed: u64,
-        /// The model, as `--model` takes it.
-        model: String,
-        /// The number of training samples, which are an epoch; absent if it is not known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        samples: Option<u64>,
-        /// The user's name and tags for the run.
-        #[serde(default, skip_serializing_if = "Labels::is_empty")]
-        labels: Labels,
-    },
+    Run(RunStart),
     /// A new process resumed the run from a checkpoint; no worker is present yet. Events between the checkpoint's last step
     /// and the end of the previous process are not in the journal.
     Resume {
@@ -293,6 +264,40 @@ pub enum RunEvent {
         /// The rule that ended the run, what stopped it, or what went wrong.
         reason: String,
     },
+}
+
+/// The first event of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct RunStart {
+    /// The version of the journal.
+    pub version: u32,
+    /// The version of the program that wrote it; absent before version 4.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub written_by: String,
+    /// The run's id.
+    pub run_id: String,
+    /// The policy, as `--policy` takes it.
+    pub policy: String,
+    /// B, the number of tasks per iteration.
+    pub budget: u64,
+    /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_tasks: Option<u64>,
+    /// The number of iterations that the run is to take, or for whose tasks it goes on if their number is chosen.
+    pub iterations: u64,
+    /// The number of samples per task.
+    pub task_batch: u32,
+    /// The seed of all randomness.
+    pub seed: u64,
+    /// The model, as `--model` takes it.
+    pub model: String,
+    /// The number of training samples, which are an epoch; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
+    /// The user's name and tags for the run.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 /// A step in the journal.

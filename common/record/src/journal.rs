@@ -190,9 +190,9 @@ fn check(event: &RunEvent) -> Result<(), String> {
     event.time_s().map_or(Ok(()), |time_s| time("time_s", time_s))?;
     match event {
         RunEvent::Folded { state, .. } => RunState::restored(state.clone()).map(drop),
-        RunEvent::Run { budget, most_tasks, .. } => {
-            count("budget", *budget, MAX_BUDGET)?;
-            count("most_tasks", most_tasks.unwrap_or(1), MAX_BUDGET)
+        RunEvent::Run(run) => {
+            count("budget", run.budget, MAX_BUDGET)?;
+            count("most_tasks", run.most_tasks.unwrap_or(1), MAX_BUDGET)
         }
         RunEvent::Join { worker: id, .. }
         | RunEvent::Loss { worker: id, .. }

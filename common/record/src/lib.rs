@@ -28,7 +28,7 @@ mod state;
 mod writer;
 
 pub use event::{
-    EndState, JOURNAL_VERSION, PROGRAM_VERSION, RefusalKind, RunEvent, StepEvent, WorkerLink, WorkerResources,
+    EndState, JOURNAL_VERSION, PROGRAM_VERSION, RefusalKind, RunEvent, RunStart, StepEvent, WorkerLink, WorkerResources,
 };
 pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, EMA_MODEL_FILE, FORGIVE_PREFIX, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE,

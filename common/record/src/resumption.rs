@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ata_types::Iteration;
 
-use crate::event::{RunEvent, StepEvent};
+use crate::event::{RunEvent, RunStart, StepEvent};
 use crate::folder::{JOURNAL_FILE, METRICS_FILE, replacement, sync_folder, write_atomically};
 use crate::journal::{JournalError, Lines, Unreadable, parse, write_line};
 use crate::metrics;
@@ -39,8 +39,8 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
     };
     // The run's first event is on the first line, unless that line was lost.
     match lines.next().map_err(io)?.map(|line| (line.number, parse(&line.text))) {
-        Some((_, Ok(RunEvent::Run { run_id: found, .. }))) if found != run_id => {
-            Err(JournalError::OtherRun { path, found, expected: run_id.into() })
+        Some((_, Ok(RunEvent::Run(found)))) if found.run_id != run_id => {
+            Err(JournalError::OtherRun { path, found: found.run_id, expected: run_id.into() })
         }
         Some((line, Err(Unreadable::Refused(reason)))) => Err(JournalError::Line(path, line, reason)),
         _ => Ok(()),
@@ -58,7 +58,7 @@ pub fn resume_journal(
     iteration: Iteration,
     state: &RunState,
 ) -> Result<(), JournalError> {
-    let RunEvent::Run { run_id, .. } = run else { unreachable!("a run begins with its description") };
+    let RunEvent::Run(RunStart { run_id, .. }) = run else { unreachable!("a run begins with its description") };
     check_run(folder, run_id)?;
     let path = folder.join(JOURNAL_FILE);
     let io = |cause| JournalError::Io(path.clone(), cause);

@@ -55,9 +55,9 @@ fn reads(folder: &Path, is_resumed: bool) -> bool {
     steps_after(folder, Iteration(1)).unwrap();
     if is_read && is_resumed {
         let run: RunEvent = serde_json::from_str(JOURNAL.lines().next().unwrap()).unwrap();
-        let RunEvent::Run { run_id, .. } = &run else { unreachable!() };
+        let RunEvent::Run(start) = &run else { unreachable!() };
         // The run may have another id by now.
-        let is_same = state.run_id == *run_id;
+        let is_same = state.run_id == start.run_id;
         let resumed = resume_journal(folder, &run, Iteration(1), &RunState::default());
         if is_same {
             resumed.unwrap();

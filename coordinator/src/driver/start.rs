@@ -1,6 +1,8 @@
 //! The initial state of a run, which is new or resumed from a checkpoint.
 
-use ata_record::{BEST_MODEL_FILE, JOURNAL_VERSION, PROGRAM_VERSION, RecordError, RunEvent, RunState, resume_journal};
+use ata_record::{
+    BEST_MODEL_FILE, JOURNAL_VERSION, PROGRAM_VERSION, RecordError, RunEvent, RunStart, RunState, resume_journal,
+};
 use ata_scheduler::{Engine, EngineConfig};
 use ata_sums::{Rule, TrainingConfig, TrainingState};
 use ata_types::{Iteration, WorkerId};
@@ -116,7 +118,7 @@ impl Starter<'_> {
     }
 
     fn run_event(&self) -> RunEvent {
-        RunEvent::Run {
+        RunEvent::Run(RunStart {
             version: JOURNAL_VERSION,
             written_by: PROGRAM_VERSION.into(),
             run_id: self.run.id.clone(),
@@ -129,6 +131,6 @@ impl Starter<'_> {
             seed: self.engine.seed,
             model: self.problem.specification.clone(),
             samples: self.problem.samples,
-        }
+        })
     }
 }

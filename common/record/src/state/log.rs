@@ -88,7 +88,7 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
         Some(name) => format!("worker {number} ({name})"),
     };
     Some(match event {
-        RunEvent::Run { run_id, policy, .. } => (LogKind::Info, format!("run {run_id} began, policy {policy}")),
+        RunEvent::Run(run) => (LogKind::Info, format!("run {} began, policy {}", run.run_id, run.policy)),
         RunEvent::Resume { iteration, policy, .. } => {
             (LogKind::Info, format!("the run goes on after iteration {iteration}, policy {policy}"))
         }

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ata_types::{Iteration, TaskOutcome, WorkerId};
 use serde::{Deserialize, Serialize};
 
-use crate::event::{EndState, RefusalKind, RunEvent, StepEvent, named_numbers};
+use crate::event::{EndState, RefusalKind, RunEvent, RunStart, StepEvent, named_numbers};
 use crate::labels::Labels;
 pub use allocation::Allocation;
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint, StepTotals};
@@ -192,7 +192,7 @@ impl RunState {
     pub fn apply(&mut self, event: &RunEvent) {
         self.now_s = event.time_s().map_or(self.now_s, |time_s| self.now_s.max(time_s));
         match event {
-            RunEvent::Run { .. } => self.begin(event),
+            RunEvent::Run(run) => self.begin(run),
             RunEvent::Resume { .. } => self.resume(event),
             RunEvent::Folded { state, .. } => self.replace(state),
             RunEvent::Wait { present, needed, .. } => {
@@ -244,30 +244,14 @@ impl RunState {
         self.workers.entry(id).or_default()
     }
 
-    fn begin(&mut self, event: &RunEvent) {
-        let RunEvent::Run {
-            run_id,
-            policy,
-            budget,
-            most_tasks,
-            iterations,
-            task_batch,
-            seed,
-            model,
-            labels,
-            samples,
-            ..
-        } = event
-        else {
-            return;
-        };
-        self.samples = *samples;
-        self.run_id.clone_from(run_id);
-        self.labels.clone_from(labels);
-        self.model.clone_from(model);
-        self.policy.clone_from(policy);
-        (self.budget, self.most_tasks, self.target_iterations) = (*budget, *most_tasks, *iterations);
-        (self.task_batch, self.seed) = (*task_batch, *seed);
+    fn begin(&mut self, run: &RunStart) {
+        self.samples = run.samples;
+        self.run_id.clone_from(&run.run_id);
+        self.labels.clone_from(&run.labels);
+        self.model.clone_from(&run.model);
+        self.policy.clone_from(&run.policy);
+        (self.budget, self.most_tasks, self.target_iterations) = (run.budget, run.most_tasks, run.iterations);
+        (self.task_batch, self.seed) = (run.task_batch, run.seed);
     }
 
     fn join(&mut self, event: &RunEvent) {
