@@ -23,10 +23,10 @@ fn records(split: Split, count: u64) -> Vec<u8> {
     (0..count).flat_map(|index| synthetic.record(index)).collect()
 }
 
-fn header(name: &str, bytes: u64) -> Header {
+fn header(name: &str, kind: EntryType, bytes: u64) -> Header {
     let mut header = Header::new_ustar();
     header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
-    header.set_entry_type(EntryType::Regular);
+    header.set_entry_type(kind);
     header.set_size(bytes);
     header.set_cksum();
     header
@@ -35,7 +35,7 @@ fn header(name: &str, bytes: u64) -> Header {
 fn tar(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = Builder::new(Vec::new());
     for (name, content) in entries {
-        tar.append(&header(name, content.len() as u64), *content).unwrap();
+        tar.append(&header(name, EntryType::Regular, content.len() as u64), *content).unwrap();
     }
     tar.into_inner().unwrap()
 }
@@ -71,6 +71,56 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Unpacks an archive of the official layout once, and again when the copy is damaged.
+fn whole_archive() {
+    let (train, test) = (records(Split::Train, 3), records(Split::Test, 2));
+    let files = tar(&[
+        ("cifar-100-binary/fine_label_names.txt", b"apple\n"),
+        ("cifar-100-binary/train.bin", &train),
+        ("cifar-100-binary/test.bin", &test),
+    ]);
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("data.tar.gz");
+    let in_folder = header("cifar-100-binary/", EntryType::Directory, 0);
+    write_file(&path, &gzip(&[in_folder.as_bytes(), &files[..]].concat()));
+    let extract = || extract_archive(&path, folder.path()).unwrap();
+    let target = extract();
+    assert_eq!((std::fs::read(target.join("train.bin")).unwrap(), names(&target).len()), (train, 2));
+    assert_eq!(extract(), target);
+    write_file(&target.join("test.bin"), &test[..100]);
+    extract();
+    assert_eq!(std::fs::read(target.join("test.bin")).unwrap(), test);
+}
+
+fn broken_archives() {
+    let (train, test) = (records(Split::Train, 3), records(Split::Test, 2));
+    let archive = |entries: &[(&str, &[u8])]| gzip(&tar(entries));
+    let entry = |kind, bytes| gzip(header("train.bin", kind, bytes).as_bytes());
+    let good = archive(&[("train.bin", &train), ("test.bin", &test)]);
+    // The last 8 bytes hold the checksum of the uncompressed content.
+    let mut damaged = good.clone();
+    damaged[good.len() - 6] ^= 1;
+    let mut bad_label = train.clone();
+    bad_label[1] = 200;
+    let folder = TempDir::new().unwrap();
+    extract(&folder, &good).unwrap();
+    for (bytes, reason) in [
+        (entry(EntryType::Regular, 2 << 30), "train.bin: 2147483648 bytes are more than 200000 records"),
+        (b"hello".to_vec(), "is no whole tar archive"),
+        (damaged, "cannot be unpacked: "),
+        (archive(&[("../train.bin", &train)]), "entry '../train.bin' would leave the folder"),
+        (archive(&[("/train.bin", &train)]), "would leave the folder"),
+        (entry(EntryType::Symlink, 0), "is of kind Symlink"),
+        (archive(&[("train.bin", &train)]), "holds no test.bin"),
+        (archive(&[("train.bin", &train), ("a/train.bin", &train)]), "train.bin: appears twice"),
+        (archive(&[("train.bin", &train[1..])]), "is it cut short?"),
+        (archive(&[("train.bin", &bad_label)]), "fine label 200 is out of range"),
+    ] {
+        let error = extract(&folder, &bytes).unwrap_err().to_string();
+        assert!(error.contains(reason), "expected '{reason}': {error}");
+    }
+}
+
 /// Mutates archives after and before compression, as if they were damaged or malicious.
 fn mutated_archives() {
     let (train, test) = (records(Split::Train, 2), records(Split::Test, 1));
@@ -89,7 +139,7 @@ fn mutated_archives() {
 /// Checks an archive with five times the allowed content, compressed a thousandfold.
 fn bomb() {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(header("padding", 5 << 30).as_bytes()).unwrap();
+    encoder.write_all(header("padding", EntryType::Regular, 5 << 30).as_bytes()).unwrap();
     let zeros = vec![0; 1 << 20];
     for _ in 0..1100 {
         encoder.write_all(&zeros).unwrap();
@@ -111,6 +161,22 @@ fn feed_file(what: &str, path: &Path, mutator: Mutator, times: u64, is_usable: i
 fn mutated_records() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("train.bin");
+    let good = records(Split::Train, 3);
+    write_file(&path, &good);
+    let opened = RecordFile::open(&path).unwrap();
+    assert_eq!((opened.len(), &opened.read(2).unwrap()[..]), (3, &good[2 * RECORD_BYTES..]));
+    assert!(matches!(opened.read(3), Err(DataError::Io { .. })));
+    let with = |at: usize, label| [&good[..at], &[label], &good[at + 1..]].concat();
+    for (bytes, reason) in [
+        (good[..good.len() - 1].to_vec(), "is it cut short?"),
+        (Vec::new(), "0 bytes are not a whole number"),
+        (with(RECORD_BYTES, 20), "record 1: coarse label 20"),
+        (with(2 * RECORD_BYTES + 1, 100), "record 2: fine label 100"),
+    ] {
+        write_file(&path, &bytes);
+        let error = RecordFile::open(&path).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
     feed_file("records", &path, Mutator::new(3, vec![records(Split::Train, 2)]), 20_000, |bytes| {
         let Ok(file) = RecordFile::open(&path) else { return false };
         assert_eq!(file.len() as usize * RECORD_BYTES, bytes.len());
@@ -271,6 +337,8 @@ fn hostile_files_do_no_harm_in_little_memory() {
     let can_measure = reset_peak();
     let before = peak_bytes();
     for check in [
+        whole_archive,
+        broken_archives,
         mutated_archives,
         bomb,
         mutated_records,
