@@ -50,10 +50,10 @@ fn value(task: u64) -> f32 {
     2.0_f32.powi(-(task as i32))
 }
 
-/// A running compute thread.
 struct Thread {
     compute: Compute,
     events: mpsc::Receiver<ComputeEvent>,
+    iteration: Iteration,
 }
 
 impl Thread {
@@ -73,7 +73,7 @@ impl Thread {
         let (sender, mut events) = mpsc::channel(16);
         let compute = Compute::start(move || Box::new(learner), &run, TensorSizes::new([1]), false, None, last, sender);
         assert!(matches!(events.blocking_recv(), Some(ComputeEvent::Ready)));
-        Self { compute, events }
+        Self { compute, events, iteration: ITERATION }
     }
 
     fn next(&mut self) -> Option<ComputeEvent> {
@@ -86,7 +86,8 @@ impl Thread {
     }
 
     fn lease_in(&self, round: u64, first: u64, count: u64, cancelled: &CancelFlag) {
-        let lease = Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, own: None };
+        let tasks = TaskRange { first, count };
+        let lease = Lease { id: LeaseId(first), iteration: self.iteration, tasks, own: None };
         self.compute_lease(lease, 0, round, cancelled);
     }
 
@@ -97,7 +98,7 @@ impl Thread {
     fn ask(&self, vector: u64, tasks: &[u64], withdrawn: &CancelFlag, units: Option<Units>) {
         let tasks: TaskRanges = tasks.iter().copied().map(TaskRange::single).collect();
         let id = VectorId(vector);
-        let request = VectorRequest { id, iteration: ITERATION, tasks, ..VectorRequest::default() };
+        let request = VectorRequest { id, iteration: self.iteration, tasks, ..VectorRequest::default() };
         self.compute.push(Job::Collect { request, withdrawn: withdrawn.clone(), units });
     }
 
@@ -117,12 +118,10 @@ impl Thread {
     }
 }
 
-/// Returns the sum of these tasks.
 fn total(tasks: &[u64]) -> f32 {
     tasks.iter().copied().map(value).sum()
 }
 
-/// Computes a lease, and returns its report.
 fn compute(learner: Scripted) -> Option<ComputeEvent> {
     let mut thread = Thread::start(learner);
     thread.lease(0, 1, &CancelFlag::default());
@@ -248,16 +247,11 @@ fn steps_that_are_taken_ahead_count_in_the_next_round() {
     thread.lease_in(0, 0, 1, &CancelFlag::default());
     thread.ask(1, &[0], &on, None);
     assert_eq!(thread.vector(), (1, value(0), 1));
-    let next = |id: u64, first: u64| {
-        let lease = Lease { id: LeaseId(id), iteration: ITERATION.next(), tasks: TaskRange::single(first), own: None };
-        thread.compute_lease(lease, 0, 1, &CancelFlag::default());
-    };
-    next(7, 1);
+    thread.iteration = ITERATION.next();
+    thread.lease_in(1, 1, 1, &on);
     thread.compute.push(Job::Load(ITERATION.next(), vec![3.0].into()));
-    next(8, 2);
-    let tasks = [1, 2].into_iter().map(TaskRange::single).collect();
-    let request = VectorRequest { id: VectorId(2), iteration: ITERATION.next(), tasks, ..VectorRequest::default() };
-    thread.compute.push(Job::Collect { request, withdrawn: on.clone(), units: None });
+    thread.lease_in(1, 2, 1, &on);
+    thread.ask(2, &[1, 2], &on, None);
     assert_eq!(thread.vector(), (2, 2.0 * total(&[1, 2]), 2));
     assert_eq!(*learner.loaded.lock().unwrap(), [3.0 - total(&[1, 2])]);
 }
@@ -270,16 +264,14 @@ fn steps_that_are_given_up_are_dropped_with_the_next_parameters() {
     thread.lease_in(0, 0, 1, &CancelFlag::default());
     thread.ask(1, &[0], &on, None);
     thread.vector();
+    thread.iteration = ITERATION.next();
     for id in [7, 8] {
-        let tasks = TaskRange::single(1);
-        let ahead = Lease { id: LeaseId(id), iteration: ITERATION.next(), tasks, own: None };
-        thread.compute_lease(ahead, 0, 1, &CancelFlag::default());
+        let ahead = Lease { id: LeaseId(id), iteration: thread.iteration, tasks: TaskRange::single(1), own: None };
+        thread.compute_lease(ahead, 0, 1, &on);
         thread.compute.push(Job::Discard(LeaseId(7)));
     }
     thread.compute.push(Job::Load(ITERATION.next(), vec![3.0].into()));
-    let tasks = TaskRange::single(1).into();
-    let request = VectorRequest { id: VectorId(2), iteration: ITERATION.next(), tasks, ..VectorRequest::default() };
-    thread.compute.push(Job::Collect { request, withdrawn: on.clone(), units: None });
+    thread.ask(2, &[1], &on, None);
     assert_eq!(thread.vector(), (2, value(1), 1), "the same task again is one step");
 }
 
