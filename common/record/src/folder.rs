@@ -104,15 +104,4 @@ mod tests {
         assert!(write_atomically(&blocked, b"x").is_err(), "a folder is in its place");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary file is left");
     }
-
-    #[test]
-    fn folders_are_created_with_those_above_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a/b/c");
-        create_folder(&path).unwrap();
-        create_folder(&path).unwrap();
-        assert!(path.is_dir());
-        std::fs::write(folder.path().join("file"), "").unwrap();
-        assert!(create_folder(&folder.path().join("file/a")).is_err());
-    }
 }
