@@ -278,16 +278,47 @@ fn mutated_tars() {
     feed_file("tar archives of images", &path, mutator, 1500, |_| packs(folder.path(), 8));
 }
 
+/// Packs batches of two records each in order, if they are whole.
 fn mutated_cifar10() {
-    let folder = TempDir::new().unwrap();
-    let batch = |label: u8| [&[label][..], &[7; IMAGE_BYTES]].concat();
-    for name in (1..=5).map(|number| format!("data_batch_{number}.bin")).chain(["test_batch.bin".into()]) {
-        write_file(&folder.path().join(name), &batch(3));
+    let [folder, out] = [(); 2].map(|()| TempDir::new().unwrap());
+    let record = |label: u8, value: u8| [vec![label], vec![value; IMAGE_BYTES]].concat();
+    let batches = (1..=5).map(|batch| format!("data_batch_{batch}.bin")).chain(["test_batch.bin".into()]);
+    for (batch, name) in (0..).zip(batches) {
+        let two = [0, 1].map(|at| record((2 * batch + at) % 10, 16 * batch + at));
+        write_file(&folder.path().join(name), &two.concat());
     }
-    assert!(packs(folder.path(), 32));
-    let (path, mutator) =
-        (folder.path().join("data_batch_3.bin"), Mutator::new(9, vec![[batch(1), batch(9)].concat()]));
-    feed_file("CIFAR-10", &path, mutator, 1000, |_| packs(folder.path(), 32));
+    let pack = |size| {
+        let packing = Packing { size, skip_bad: false, shard_bytes: None };
+        Unpacked::find(folder.path(), None).unwrap().unwrap().pack(out.path(), packing, &mut |_, _| ())
+    };
+    let refused = |size, reason: &str| {
+        let error = pack(size).unwrap_err().to_string();
+        assert!(error.contains(reason) && names(out.path()).is_empty(), "expected '{reason}': {error}");
+    };
+    refused(64, "expected size 32, found 64");
+    let third = folder.path().join("data_batch_3.bin");
+    let good = std::fs::read(&third).unwrap();
+    for (content, reason) in [
+        ([record(4, 0), record(10, 0)].concat(), "data_batch_3.bin: record 1: label 10 is out of range (0 to 9)"),
+        (good[1..].to_vec(), "is it cut short?"),
+    ] {
+        write_file(&third, &content);
+        refused(32, reason);
+    }
+    std::fs::remove_file(&third).unwrap();
+    refused(32, "data_batch_3.bin");
+    write_file(&third, &good);
+    pack(32).unwrap();
+    let [train, test] = ["train.packed", "test.packed"].map(|name| PackedFile::open(&out.path().join(name)).unwrap());
+    assert_eq!((train.len(), test.len(), &train.info().classes[9][..]), (10, 2, "truck"));
+    assert_eq!(train.info(), test.info());
+    for index in 0..10 {
+        let image = train.read(index).unwrap();
+        let value = (16 * (index / 2) + index % 2) as u8;
+        assert_eq!((u64::from(image.label), image.pixels), (index, vec![value; IMAGE_BYTES]));
+    }
+    let mutator = Mutator::new(9, vec![[record(1, 7), record(9, 7)].concat()]);
+    feed_file("CIFAR-10", &third, mutator, 1000, |_| packs(folder.path(), 32));
 }
 
 /// Packs images that are far longer than wide: of 32,768 pixels scaled up to 256 rows, all but a square would be cut off.
