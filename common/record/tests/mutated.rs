@@ -6,7 +6,6 @@ use ata_mutator::{Mutator, feed, write_file};
 use ata_record::{JOURNAL_FILE, RunEvent, RunState, read_journal, resume_journal, steps_after};
 use ata_types::Iteration;
 
-/// The number of journals that are tried.
 const COUNT: u64 = 40_000;
 
 /// One in this many journals is also resumed, which waits for the disk.

@@ -59,7 +59,6 @@ fn path(place: &Place) -> PathBuf {
     place.folder().join("birds-train-000.tar")
 }
 
-/// Returns a folder whose first archive has this content.
 fn with(content: &[u8]) -> Place {
     let place = place();
     fs::write(path(&place), content).unwrap();

@@ -24,7 +24,6 @@ fn place() -> Place {
     place
 }
 
-/// Returns the path of a file among the training images of a class.
 fn training_file(place: &Place, name: &str) -> PathBuf {
     place.folder().join("train/bee").join(name)
 }

@@ -10,7 +10,6 @@ use tempfile::TempDir;
 
 use super::{Place, write_images};
 
-/// The number of training images of each class.
 pub(super) const TRAIN: u8 = 20;
 const TEST: u8 = 5;
 
@@ -40,7 +39,6 @@ pub(super) fn samples(classes: &[u8], count: u8) -> Entries {
     classes.iter().flat_map(|class| (0..count).flat_map(move |at| of_sample(*class, at))).collect()
 }
 
-/// Returns an archive.
 pub(super) fn tar(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut tar = Builder::new(Vec::new());
     for (name, content) in entries {
@@ -69,7 +67,6 @@ pub(super) fn write_names(place: &Place, names: &str) {
     fs::write(place.folder().join("classnames.txt"), names).unwrap();
 }
 
-/// Returns the packed files, by name.
 pub(super) fn packed(place: &Place) -> Vec<(String, Vec<u8>)> {
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     let paths = fs::read_dir(place.out()).unwrap().map(|entry| entry.unwrap().path());

@@ -112,7 +112,6 @@ fn a_task_in_parts_is_the_whole_but_for_rounding() {
 #[derive(Module, Debug)]
 struct OneLayer {
     layer: crate::nn::Linear,
-    /// Whether the layer is used twice.
     twice: bool,
     /// Whether the weight of another layer is computed from the weight of this one.
     derived: bool,

@@ -15,7 +15,6 @@ fn dataset(specification: &str, split: Split) -> Arc<dyn Dataset> {
     builtin_model(specification).unwrap().open(&DataSource::Generated { seed: 1 }, split).unwrap()
 }
 
-/// Returns a learner of these tasks, an evaluator, and their initial state.
 fn parts(specification: &str, tasks: Tasks) -> (Box<dyn Learner>, Box<dyn Evaluator>, TrainingState) {
     let model = builtin_model(specification).unwrap();
     let cpu = DeviceChoice::Cpu.open().unwrap();

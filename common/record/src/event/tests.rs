@@ -2,7 +2,6 @@ use serde_json::json;
 
 use super::*;
 
-/// Returns a step, for tests.
 pub(crate) fn step(iteration: u64) -> RunEvent {
     let step = json!({"event": "step", "iteration": iteration, "time_s": iteration, "loss": 0.5, "runtime_s": 1.0,
                       "total_worker_time_s": 2.0, "tasks": 4, "wasted": 0, "employments": 2, "results": 3,
@@ -10,7 +9,6 @@ pub(crate) fn step(iteration: u64) -> RunEvent {
     serde_json::from_value(step).unwrap()
 }
 
-/// Returns the first event of a run, for tests.
 pub(crate) fn run(run_id: &str) -> RunEvent {
     let run = json!({"event": "run", "version": JOURNAL_VERSION, "written_by": PROGRAM_VERSION, "run_id": run_id, "policy": "uta",
                      "budget": 4, "iterations": 9, "task_batch": 1, "seed": u64::MAX, "model": "cnn"});

@@ -8,7 +8,6 @@ use crate::event::tests::{run, step};
 use crate::journal::{Gap, line, read_journal};
 use crate::state::Prices;
 
-/// Returns the state after the first steps.
 fn after(steps: u64) -> RunState {
     let mut state = RunState::default();
     state.apply(&run("run"));
@@ -20,7 +19,6 @@ fn resume(folder: &Path, steps: u64) {
     resume_journal(folder, &run("run"), Iteration(steps), &after(steps)).unwrap();
 }
 
-/// Returns a folder with this journal.
 fn folder(lines: &[&[u8]]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(JOURNAL_FILE), lines.concat()).unwrap();
@@ -44,7 +42,6 @@ fn events(folder: &tempfile::TempDir) -> (Vec<RunEvent>, Option<Gap>) {
     (events, gap)
 }
 
-/// Returns the state that the journal adds up to.
 fn added_up(folder: &tempfile::TempDir) -> RunState {
     let mut state = RunState::default();
     read_journal(folder.path(), |event| state.apply(&event)).unwrap();

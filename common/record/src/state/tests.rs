@@ -6,7 +6,6 @@ fn event(fields: Value) -> RunEvent {
     serde_json::from_value(fields).unwrap()
 }
 
-/// Returns the arrival of a worker with number 1.
 fn join(time_s: f64, name: &str, machine: &str) -> RunEvent {
     event(json!({"event": "join", "time_s": time_s, "worker": 1, "name": name, "device": "cpu", "machine": machine}))
 }

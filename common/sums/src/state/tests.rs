@@ -58,7 +58,6 @@ fn take(state: &mut TrainingState, sums: &[i32], length: usize) -> Vec<SteppedCh
     stepped
 }
 
-/// Saves a state, and restores it.
 fn restored(state: &TrainingState) -> TrainingState {
     let saved = state.vectors().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
     let (config, units) = (state.config().clone(), state.units().unwrap());

@@ -73,7 +73,6 @@ mod tests {
     use tonic::Status;
     use tonic_prost::ProstDecoder;
 
-    /// Receives a file of `expected` bytes from these parts.
     async fn receive(kinds: Vec<Kind>, expected: u64) -> Result<(), ReceiveError> {
         let frame = |kind| Ok::<_, Status>(Frame::data(prefixed(&TransferPart { kind: Some(kind) })));
         let body = StreamBody::new(tokio_stream::iter(kinds.into_iter().map(frame)));

@@ -51,7 +51,6 @@ impl Transfers for Counting {
     }
 }
 
-/// Starts a coordinator with this security. Returns its address and the counter of its calls.
 async fn start(security: Security) -> (SocketAddr, Counting) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -197,7 +196,6 @@ async fn plain_and_encrypted_understand_that_they_do_not_understand_each_other()
     assert_eq!(reached.calls(), 0);
 }
 
-/// An authority and the certificates that it signed.
 struct Authority {
     folder: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -217,7 +215,6 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Issues a certificate and a key for a name, valid to the end of a year.
     fn issue(&self, name: &str, year: i32) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()]).unwrap();

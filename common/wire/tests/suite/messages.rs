@@ -24,7 +24,6 @@ use ata_wire::{
 };
 use prost::Message;
 
-/// Checks that messages arrive as they were sent.
 fn check_arrival<P, M>(messages: impl IntoIterator<Item = M>)
 where
     P: Message + Default + std::convert::From<M>,

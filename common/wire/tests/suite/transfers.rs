@@ -23,7 +23,6 @@ const SESSION: SessionToken = SessionToken([3; 16]);
 /// A session whose second set is never complete.
 const UNLUCKY: SessionToken = SessionToken([4; 16]);
 
-/// The sizes of the chunks of a vector.
 const SIZES: [usize; 3] = [MAX_CHUNK_BYTES, MAX_CHUNK_BYTES, 1000];
 
 fn vector(seed: u64) -> impl Iterator<Item = Bytes> + Send + 'static {
