@@ -1,6 +1,5 @@
 //! Tests of the driver on virtual time. Sessions and gradients arrive as function calls, without a network.
 
-mod any_order;
 mod blame;
 mod exactly_once;
 mod late;
@@ -97,7 +96,6 @@ fn finish<'a>(rig: &mut Rig, clients: impl IntoIterator<Item = &'a mut VirtualWo
     }
 }
 
-/// Finishes a run, which must be successful. Returns the digest of the parameters.
 fn finished<'a>(rig: &mut Rig, clients: impl IntoIterator<Item = &'a mut VirtualWorker>) -> [u8; 32] {
     let (ending, sha256) = finish(rig, clients);
     assert!(matches!(ending, Ok(StopReason::Finished(_))), "{ending:?}");
@@ -189,28 +187,10 @@ fn a_step_waits_for_the_checkpoint_before_it() {
     assert_eq!(rig.pass_work_on(), [0, 1]);
 }
 
-/// In an asynchronous run, a slow worker still gets the parameters of its task after other workers have moved on.
+/// In an asynchronous run, a slow worker still gets the parameters of its task after other workers have moved on. Workers that read none of
+/// them cannot keep more versions in memory than the limit: those that keep the oldest versions are evicted.
 #[test]
-fn parameters_are_sent_with_the_tasks_that_need_them() {
-    let mut rig = Rig::new("asgd", 1, 20);
-    let [mut fast, mut slow] = ["fast", "slow"].map(|name| rig.join(name, 1).unwrap());
-    slow.read();
-    assert_eq!(slow.leases[0].iteration, Iteration::FIRST);
-    for _ in 0..5 {
-        rig.work_off(&mut fast);
-        assert!(rig.step().is_none());
-    }
-    let sets = rig.parameters(slow.token);
-    assert_eq!(sets.take(), Ok(Some(Iteration(1))));
-    assert_eq!(rig.parameters(fast.token).take(), Ok(Some(Iteration(6))));
-    assert!(rig.leave(slow.token).is_none());
-    assert!(sets.take().is_err());
-}
-
-/// Workers that are assigned tasks of different iterations and read none of the parameters cannot keep more versions in
-/// memory than the limit: the workers that keep the oldest versions are evicted.
-#[test]
-fn the_slowest_readers_make_room() {
+fn parameters_are_sent_with_the_tasks_that_need_them_while_there_is_room() {
     let mut rig = Rig::new("asgd", 1, 20);
     rig.driver.steps.versions = Versions::new(4);
     rig.driver.steps.versions.add(&rig.driver.steps.parameters);
@@ -226,20 +206,10 @@ fn the_slowest_readers_make_room() {
     assert_eq!(said[..7], [Some(FarewellReason::Evicted); 7]);
     assert_eq!(said[7..], [None; 3]);
     assert!(rig.is_open(fast.token));
-}
-
-/// Ends the run as its loop does, and checks in the journal that every task entered its step once.
-fn check_end(rig: Rig, ending: Ending, seed: u64, applied: u64) {
-    let (report, folder) = rig.end(ending);
-    assert!(report.ended.is_ok(), "seed {seed}: {:?}", report.ended);
-    assert_eq!((report.state.iterations, report.state.totals.tasks_applied), (4, applied), "seed {seed}");
-    assert!(matches!(report.state.phase, RunPhase::Over(EndState::Finished)), "seed {seed}");
-    let mut tasks = BTreeSet::new();
-    read_journal(folder.path(), |event| {
-        if let RunEvent::Task { iteration, task, outcome: TaskOutcome::Applied, .. } = event {
-            assert!(tasks.insert((iteration, task)), "seed {seed}: {iteration}, {task}");
-        }
-    })
-    .unwrap();
-    assert_eq!(tasks.len() as u64, applied, "seed {seed}");
+    assert_eq!(slow[7].leases[0].iteration, Iteration(8));
+    let sets = rig.parameters(slow[7].token);
+    assert_eq!(sets.take(), Ok(Some(Iteration(8))));
+    assert_eq!(rig.parameters(fast.token).take(), Ok(Some(Iteration(11))));
+    assert!(rig.leave(slow[7].token).is_none());
+    assert!(sets.take().is_err());
 }
