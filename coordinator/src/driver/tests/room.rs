@@ -39,46 +39,37 @@ fn second(rig: &mut Rig, clients: &[VirtualWorker]) {
     assert!(rig.pass(1.0).is_none());
 }
 
-#[test]
-fn a_worker_that_sends_too_slowly_while_others_wait_gives_way() {
-    let (mut rig, clients) = rig::<3>(2);
-    let [slow, quick] = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
-    // No vector waits, so this one may arrive slowly.
-    for _ in 0..30 {
-        slow.receive(LEAST_UPLOAD_BYTES_PER_S as usize / 2);
-        second(&mut rig, &clients);
-    }
-    let mut waiting = announce(&mut rig, &clients[2]);
-    for _ in 0..=UPLOAD_GUARD_WINDOW.as_secs() {
-        assert!(waiting.is_waiting() && !slow.ended.is_cancelled());
-        slow.receive(LEAST_UPLOAD_BYTES_PER_S as usize / 2);
-        quick.receive(20 * LEAST_UPLOAD_BYTES_PER_S as usize);
-        second(&mut rig, &clients);
-    }
-    assert!(slow.ended.is_cancelled() && !quick.ended.is_cancelled());
-    // The service drops the upload, too. Its room goes to the waiting vector.
-    drop(slow);
-    second(&mut rig, &clients);
-    drop(room(&mut waiting));
-    assert!(rig.is_open(clients[0].token), "its session goes on");
-    let refused = BTreeMap::from([(RefusalKind::NotReceived, 1)]);
-    rig.wait_for("the refusal", |state| state.refused == refused);
-}
-
 /// If all vectors arrive slowly, the coordinator's link is full, and no worker gains from another worker's failure.
 #[test]
-fn nobody_gives_way_if_all_are_slow() {
-    let (mut rig, clients) = rig::<3>(2);
-    let rooms = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
-    let mut waiting = announce(&mut rig, &clients[2]);
-    for _ in 0..2 * UPLOAD_GUARD_WINDOW.as_secs() {
-        for room in &rooms {
-            room.receive(LEAST_UPLOAD_BYTES_PER_S as usize / 2);
+fn a_worker_that_sends_too_slowly_while_others_wait_gives_way_unless_all_are_slow() {
+    const SLOW: usize = LEAST_UPLOAD_BYTES_PER_S as usize / 2;
+    let window_s = UPLOAD_GUARD_WINDOW.as_secs();
+    for (quick_bytes, seconds, gives_way) in [(40 * SLOW, window_s, true), (SLOW, 2 * window_s, false)] {
+        let (mut rig, clients) = rig::<3>(2);
+        let [slow, quick] = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
+        // No vector waits, so this one may arrive slowly.
+        for _ in 0..30 {
+            slow.receive(SLOW);
+            second(&mut rig, &clients);
         }
-        second(&mut rig, &clients);
+        let mut waiting = announce(&mut rig, &clients[2]);
+        for _ in 0..=seconds {
+            assert!(waiting.is_waiting() && !slow.ended.is_cancelled());
+            slow.receive(SLOW);
+            quick.receive(quick_bytes);
+            second(&mut rig, &clients);
+        }
+        assert_eq!([slow.ended.is_cancelled(), quick.ended.is_cancelled()], [gives_way, false]);
+        if gives_way {
+            // The service drops the upload, too. Its room goes to the waiting vector.
+            drop(slow);
+            second(&mut rig, &clients);
+            drop(room(&mut waiting));
+            assert!(rig.is_open(clients[0].token), "its session goes on");
+            let refused = BTreeMap::from([(RefusalKind::NotReceived, 1)]);
+            rig.wait_for("the refusal", |state| state.refused == refused);
+        }
     }
-    assert!(waiting.is_waiting());
-    assert_eq!(rooms.map(|room| room.ended.is_cancelled()), [false, false]);
 }
 
 /// Room goes to the vectors that were announced first, and is freed once a vector has arrived or failed.
