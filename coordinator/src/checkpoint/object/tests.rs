@@ -8,11 +8,12 @@ use super::super::MODEL;
 use super::super::tests::{check_saving, found, save};
 use super::*;
 
+const PLACE: &str = "memory:///some/prefix";
+
 fn store(backend: &Arc<dyn Backend>) -> ObjectStore {
-    ObjectStore::new(Objects::new(backend.clone(), Path::from("some/prefix"), "memory:///some/prefix").unwrap())
+    ObjectStore::new(Objects::new(backend.clone(), Path::from("some/prefix"), PLACE).unwrap())
 }
 
-/// Runs a test on an object store in memory, and on one in a folder.
 fn on_both(test: impl Fn(Arc<dyn Backend>)) {
     test(Arc::new(InMemory::new()));
     let folder = TempDir::new().unwrap();
@@ -23,8 +24,10 @@ fn on_both(test: impl Fn(Arc<dyn Backend>)) {
 fn what_is_saved_is_found_and_old_ones_are_dropped() {
     on_both(|backend| {
         check_saving(|| store(&backend));
-        let left = store(&backend).wait(|it| async move { it.files().await }).unwrap();
+        let store = store(&backend);
+        let left = store.wait(|it| async move { it.files().await }).unwrap();
         assert_eq!(left.len(), 3, "all files of the others are gone: {left:?}");
+        assert_eq!(["", "step-1"].map(|name| store.describe(name)), ["", "/step-1"].map(|end| format!("{PLACE}{end}")));
     });
 }
 
@@ -69,15 +72,4 @@ fn a_large_file_comes_back_as_it_was() {
         store.put("step-000001", &[(MODEL, large.clone()), (STATE, b"{}".to_vec())]).unwrap();
         assert!(store.get("step-000001", MODEL).unwrap() == large);
     });
-}
-
-#[test]
-fn it_is_made_by_its_first_checkpoint() {
-    let folder = TempDir::new().unwrap();
-    let url = format!("file://{}/new", folder.path().display());
-    let file = ObjectStore::new(Objects::open(&url).unwrap());
-    assert!(file.names().unwrap().is_empty());
-    assert_eq!((file.describe(""), file.describe("step-000001")), (url.clone(), format!("{url}/step-000001")));
-    file.put("step-000001", &[(STATE, Vec::new())]).unwrap();
-    assert!(folder.path().join("new/step-000001").join(STATE).exists());
 }
