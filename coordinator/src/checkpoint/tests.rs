@@ -88,7 +88,6 @@ fn config(parameters: usize) -> TrainingConfig {
     sample_checkpoint(parameters, 1).training.config().clone()
 }
 
-/// Returns a checkpoint's parts, which can be compared.
 fn parts(checkpoint: Checkpoint) -> (TrainingState, serde_json::Value, Progress) {
     let Checkpoint { training, past, progress } = checkpoint;
     (training, past.saved(), progress)
@@ -107,7 +106,6 @@ pub(super) fn find(store: &dyn Store) -> Result<Option<FoundCheckpoint>, Vec<(St
     newest(store, &table(), &config(PARAMETERS))
 }
 
-/// Returns the name of the newest checkpoint that is whole.
 pub(super) fn found(store: &dyn Store) -> String {
     find(store).unwrap().unwrap().name
 }

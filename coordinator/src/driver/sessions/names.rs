@@ -224,7 +224,6 @@ mod tests {
         leave(names, text);
     }
 
-    /// Returns the names as a resumed run restores them.
     fn resumed(names: &Names) -> Names {
         let saved: Vec<_> = names.by_departure().map(|(number, identity)| (number, identity.clone())).collect();
         Names::restored(saved.into_iter(), names.excluded.clone())

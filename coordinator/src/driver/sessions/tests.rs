@@ -40,7 +40,6 @@ fn assign(session: &mut Session, id: u64, iteration: u64, units: Option<&Units>)
     session.assign(assignment, &parameters(iteration), units);
 }
 
-/// Takes the sets that are due. Returns their iterations.
 fn taken(sent: &DueSets) -> Vec<u64> {
     std::iter::from_fn(|| sent.take().unwrap()).map(Iteration::number).collect()
 }

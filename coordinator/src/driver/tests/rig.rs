@@ -17,7 +17,6 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 const UNIT: i16 = -10;
 
-/// A run that proceeds on virtual time, and its folder.
 pub(super) struct Rig {
     pub(super) driver: Driver,
     pub(super) commands: mpsc::Receiver<DriverCommand>,
@@ -39,7 +38,6 @@ impl Rig {
         Self::changed(MODEL, policy, budget, iterations, |_| ())
     }
 
-    /// Begins a run of a model whose vectors have several chunks.
     pub(super) fn large(policy: &str, budget: u64, iterations: u64) -> Self {
         Self::changed(LARGE, policy, budget, iterations, |_| ())
     }
@@ -152,7 +150,6 @@ impl Rig {
         self.join_from("0.0.0.0", name, instance).ok()
     }
 
-    /// Opens a session as [`Self::join`] does, from an address.
     pub(super) fn join_from(&mut self, address: &str, name: &str, instance: u64) -> Result<VirtualWorker, Status> {
         let peer = Peer::from(address.parse::<IpAddr>().expect("an address"));
         let (name, device, version) = (name.parse().expect("a name"), String::new(), String::new());
@@ -308,7 +305,6 @@ impl Rig {
         trained.sha256()
     }
 
-    /// Waits until the run's state, which another thread keeps, fulfils a condition.
     pub(super) fn wait_for(&mut self, what: &str, holds: impl FnMut(&RunState) -> bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let waiting = async { tokio::time::timeout(DEADLINE, self.state.wait_for(holds)).await };

@@ -15,12 +15,7 @@ enum Stop {
 }
 
 /// Counts of what happened at the stops.
-#[derive(Debug, Default)]
-struct Counts {
-    with_a_step_under_way: u64,
-    in_the_middle: u64,
-    resumed: u64,
-}
+type Counts = BTreeMap<&'static str, u64>;
 
 pub(super) fn checkpoint(folder: &TempDir, format: WireFormat) -> Option<Checkpoint> {
     let (store, table) = (FolderStore::new(folder.path().join(CHECKPOINTS)), builtin_model(MODEL).unwrap().table());
@@ -50,7 +45,6 @@ fn check_past(folder: &TempDir, checkpoint: &Checkpoint) {
     }
 }
 
-/// Begins the run in a folder, or resumes it.
 fn go_on(folder: TempDir, policy: &str, cadence: Cadence, format: WireFormat) -> Rig {
     let start = checkpoint(&folder, format).map_or(Start::Random, |checkpoint| {
         check_past(&folder, &checkpoint);
@@ -65,7 +59,6 @@ fn go_on(folder: TempDir, policy: &str, cadence: Cadence, format: WireFormat) ->
     Rig::begin(config, folder)
 }
 
-/// Continues a run for a while, and stops it.
 fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, counts: &mut Counts) -> TempDir {
     let mut clients = Vec::new();
     if rig.pass(0.0).is_some() {
@@ -84,8 +77,9 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
             break;
         }
     }
-    counts.with_a_step_under_way += u64::from(rig.driver.steps.is_under_way);
-    counts.in_the_middle += u64::from(clients.iter().any(|client| !client.leases.is_empty()));
+    let mut count = |what, is_so| *counts.entry(what).or_default() += u64::from(is_so);
+    count("with a step under way", rig.driver.steps.is_under_way);
+    count("in the middle", clients.iter().any(|client| !client.leases.is_empty()));
     drop(clients);
     let ending = match how {
         Stop::Killed => return rig.kill(),
@@ -102,7 +96,7 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
     assert_eq!(saved.as_ref().map_or(0, |saved| saved.progress.iteration.number()), report.state.iterations);
     if let Some(saved) = saved {
         assert_eq!(ata_sums::sha256_of_parameters(saved.training.parameters()), report.parameters_sha256);
-        counts.resumed += 1;
+        count("resumed", true);
     }
     folder
 }
@@ -130,7 +124,9 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
         assert_eq!((report.state.iterations, report.state.totals.tasks_applied), (ITERATIONS, ITERATIONS * BUDGET));
         assert!(folder.path().join(ata_record::MODEL_FILE).exists());
     }
-    assert!(counts.with_a_step_under_way > 30 && counts.in_the_middle > 50 && counts.resumed > 100, "{counts:?}");
+    for (what, least) in [("with a step under way", 30), ("in the middle", 50), ("resumed", 100)] {
+        assert!(counts[what] > least, "{what}: {counts:?}");
+    }
 }
 
 /// If the training thread fails while the run ends, the run does not wait for the step.

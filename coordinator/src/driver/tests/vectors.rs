@@ -23,7 +23,6 @@ fn two(rig: &mut Rig) -> ([VirtualWorker; 2], [VectorUpload; 2]) {
     (clients, uploads)
 }
 
-/// Announces a worker's vector, which must be admitted.
 fn let_in(rig: &mut Rig, client: &VirtualWorker) -> VectorUpload {
     rig.announce(client.token, &client.asked[0]).upload().expect("it is let in")
 }
