@@ -56,14 +56,14 @@ pub(crate) fn check() -> Result<(), Failure> {
     let longest = longest.unwrap_or(0);
     let flags = untested_flags(Path::new("."), &sources)?;
     let counts = [
-        Count { name: "lines of the product", found: own, most: 66_254 },
-        Count { name: "lines of research", found: research, most: 5_058 },
-        Count { name: "lines of tools", found: tools, most: 6_086 },
-        Count { name: "lines of tests", found: all - own - research - tools, most: 35_784 },
+        Count { name: "lines of the product", found: own, most: 63_788 },
+        Count { name: "lines of research", found: research, most: 4_821 },
+        Count { name: "lines of tools", found: tools, most: 6_198 },
+        Count { name: "lines of tests", found: all - own - research - tools, most: 33_509 },
         Count { name: "lines of the longest file", found: longest, most: 400 },
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },
         Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
-        Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 13 },
+        Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 12 },
         Count { name: "flags without a test", found: flags.len(), most: 2 },
         Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 50_000 },
     ];

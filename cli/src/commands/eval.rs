@@ -115,7 +115,7 @@ fn find(name: &Path) -> Result<PathBuf, Failure> {
 /// Returns the settings of a model's run, if the model is in the folder of a run or of its checkpoints.
 fn settings_of(model: &Path) -> Result<Option<Settings>, Failure> {
     let config = model.ancestors().skip(1).take(3).map(|folder| folder.join(CONFIG_FILE)).find(|path| path.is_file());
-    config.map(|path| Settings::of(read_file(&path)?)).transpose()
+    config.map(|path| Settings::of(&read_file(&path)?)).transpose()
 }
 
 fn classes(evaluation: &Evaluation, names: &[String]) -> Vec<Class> {

@@ -67,7 +67,7 @@ pub(super) fn folder(run: &str) -> Result<PathBuf, Failure> {
 pub(super) fn prices(folder: &Path) -> ata_record::Prices {
     let file = folder.join(ata_record::CONFIG_FILE);
     // Errors are ignored because a run can be shown without its settings.
-    let settings = read_file(&file).and_then(Settings::of);
+    let settings = read_file(&file).and_then(|table| Settings::of(&table));
     settings.map(|settings| settings.workers.prices).unwrap_or_default()
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Workers(command) => block_on(async move { workers::run(&command).await }),
         Command::Data(command) => data::run(command),
         Command::Init(args) => {
-            let defaults = Settings::of(extensions.defaults()?)?;
+            let defaults = Settings::of(&extensions.defaults()?)?;
             init::run(&args, &defaults.model, extensions.models)
         }
         Command::New(args) => new::run(&args),

@@ -89,7 +89,7 @@ fn check_free(path: &Path, settings: &Settings, again: bool) -> Result<(), Failu
 /// Whether a configuration is complete and formatted like one that a run has written.
 fn is_written_by_a_run(config: &Path) -> bool {
     let Ok(text) = std::fs::read_to_string(config) else { return false };
-    let own = text.parse().ok().and_then(|own| Settings::of(own).ok()?.to_toml().ok());
+    let own = text.parse().ok().and_then(|own| Settings::of(&own).ok()?.to_toml().ok());
     own.is_some_and(|own| own == text)
 }
 

@@ -130,7 +130,7 @@ impl Resumption {
 
     pub(crate) fn settings(&self, file: Option<&Path>, flags: &[Table]) -> Result<Settings, Failure> {
         let own = self.own_settings()?;
-        let before = Settings::of(own.clone())?;
+        let before = Settings::of(&own)?;
         let settings = Settings::extended(own, file, flags)?;
         if let Some((key, was, is)) = first_change(&before, &settings, |_| true)? {
             return Err(Failure::usage(format!(
@@ -196,7 +196,7 @@ impl Resumption {
 }
 
 fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), Failure> {
-    let found = Settings::of(read_text(found, &format!("the settings in {place}"))?)?;
+    let found = Settings::of(&read_text(found, &format!("the settings in {place}"))?)?;
     match first_change(&found, settings, |key| key != "checkpoint")? {
         None => Ok(()),
         Some((key, was, is)) => {

@@ -53,13 +53,13 @@ impl Settings {
         for over in file.into_iter().chain(flags.iter().cloned()) {
             merge(&mut table, over);
         }
-        let settings = Self::of(table)?;
+        let settings = Self::of(&table)?;
         settings.check_effect(flags)?;
         Ok(settings)
     }
 
     /// Applies the settings in `table` to the defaults, and checks the result.
-    pub(crate) fn of(table: Table) -> Result<Self, Failure> {
+    pub(crate) fn of(table: &Table) -> Result<Self, Failure> {
         let chosen = table.contains_key("task_batch");
         let mut settings: Self = table.clone().try_into().map_err(|error| Failure::usage(described(&error)))?;
         for (name, range) in Self::RANGES {

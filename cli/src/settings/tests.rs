@@ -83,7 +83,7 @@ fn mutated_files_do_no_harm() {
     let valid = vec![file.to_toml().unwrap().into_bytes(), b"budget = 8\nseed = 5\n".to_vec()];
     let tokens = ["nan", "-1", "'", "\"\"\"", "[", "{a = ", "\n", "1e999", "99999999999999999999", "= true", "é"];
     let mutator = ata_mutator::Mutator::new(1, valid).with_tokens(&tokens);
-    let read = |text: &str| Settings::of(read_text(text, "file").ok()?).ok();
+    let read = |text: &str| Settings::of(&read_text(text, "file").ok()?).ok();
     ata_mutator::feed(mutator, 30_000, |bytes| {
         let Some(settings) = std::str::from_utf8(bytes).ok().and_then(read) else { return false };
         assert_eq!(read(&settings.to_toml().unwrap()).as_ref(), Some(&settings));

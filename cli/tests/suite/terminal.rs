@@ -32,7 +32,9 @@ fn printed(sandbox: &Sandbox, run: &str) -> String {
         &["replay", run, "--policy", "uta", "--seeds", "1", "--json"],
     ] {
         let outputs = sandbox.outputs(args);
-        outputs.iter().for_each(|text| check(&format!("{args:?}"), text));
+        for text in &outputs {
+            check(&format!("{args:?}"), text);
+        }
         all += &outputs[0];
     }
     all

@@ -141,16 +141,7 @@ fn without_a_list_classes_have_their_numbers_or_else_their_names() {
     assert_eq!([0, 5, 10].map(|at| file.read(at).unwrap().label), [1, 0, 2]);
 }
 
-#[test]
-fn every_file_of_an_archive_is_used_or_named() {
-    let sample = |name: &[u8], kind| {
-        [entry(&[name, b".png"].concat(), kind, &png(0, 0)), entry(&[name, b".cls"].concat(), EntryType::Regular, b"0")]
-            .concat()
-    };
-    let sparse = {
-        let record = b"22 GNU.sparse.major=1\n";
-        [entry(b"x", EntryType::XHeader, record), sample(b"a", EntryType::Regular)].concat()
-    };
+fn samples_that_lack_something() -> (Vec<u8>, Reasons<'static>) {
     let lacking: [(&str, &[u8]); 12] = [
         ("a.jpg", b"no image"),
         ("a.cls", b"1"),
@@ -166,7 +157,7 @@ fn every_file_of_an_archive_is_used_or_named() {
         ("g.txt", b"no sample"),
     ];
     let lacking = lacking.map(|(name, content)| entry(name.as_bytes(), EntryType::Regular, content)).concat();
-    let reasons_of_lacking: Reasons<'_> = &[
+    let reasons: Reasons<'static> = &[
         ("a.jpg", "decoding"),
         ("b.png", "there is no .cls"),
         ("c", "has a .cls, but no .png"),
@@ -175,6 +166,20 @@ fn every_file_of_an_archive_is_used_or_named() {
         ("readme", "no dot in its name"),
         ("g", "has a .txt, but no .png"),
     ];
+    (lacking, reasons)
+}
+
+#[test]
+fn every_file_of_an_archive_is_used_or_named() {
+    let sample = |name: &[u8], kind| {
+        [entry(&[name, b".png"].concat(), kind, &png(0, 0)), entry(&[name, b".cls"].concat(), EntryType::Regular, b"0")]
+            .concat()
+    };
+    let sparse = {
+        let record = b"22 GNU.sparse.major=1\n";
+        [entry(b"x", EntryType::XHeader, record), sample(b"a", EntryType::Regular)].concat()
+    };
+    let (lacking, reasons_of_lacking) = samples_that_lack_something();
     let cases: [(&str, Vec<u8>, u64, Reasons<'_>); 10] = [
         ("samples that lack something", lacking, 1, reasons_of_lacking),
         ("a name in Latin-1", sample(b"\xe9t\xe9", EntryType::Regular), 1, &[]),

@@ -78,7 +78,9 @@ impl Observer for Log<'_> {
             Effect::Collect { collections, .. } => collections.iter_mut().for_each(|asked| asked.id = CollectionId(0)),
             Effect::Step { collections, collected, .. } => {
                 collections.clear();
-                collected.iter_mut().for_each(|(_, lease)| unnumber(lease));
+                for (_, lease) in collected {
+                    unnumber(lease);
+                }
             }
             _ => {}
         }
