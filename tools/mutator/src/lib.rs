@@ -105,7 +105,6 @@ common/data/src/packed.rs: common/data/tests/hostile_files.rs
 common/data/src/shard_index.rs: common/data/tests/hostile_files.rs
 common/data/src/tar_reader.rs: common/data/tests/hostile_files.rs
 common/data/src/tars.rs: common/data/tests/hostile_files.rs
-common/observe/src/metrics/reference.rs: - an example in the code, for the reference
 common/record/src/event/fields.rs: common/record/tests/mutated.rs
 common/record/src/journal.rs: common/record/tests/mutated.rs
 common/record/src/output.rs: common/record/tests/mutated.rs
