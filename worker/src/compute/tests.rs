@@ -248,9 +248,9 @@ fn steps_that_are_taken_ahead_count_in_the_next_round() {
     thread.ask(1, &[0], &on, None);
     assert_eq!(thread.vector(), (1, value(0), 1));
     thread.iteration = ITERATION.next();
-    thread.lease_in(1, 1, 1, &on);
+    thread.lease_in(1, 1, 1, &CancelFlag::default());
     thread.compute.push(Job::Load(ITERATION.next(), vec![3.0].into()));
-    thread.lease_in(1, 2, 1, &on);
+    thread.lease_in(1, 2, 1, &CancelFlag::default());
     thread.ask(2, &[1, 2], &on, None);
     assert_eq!(thread.vector(), (2, 2.0 * total(&[1, 2]), 2));
     assert_eq!(*learner.loaded.lock().unwrap(), [3.0 - total(&[1, 2])]);
@@ -267,7 +267,7 @@ fn steps_that_are_given_up_are_dropped_with_the_next_parameters() {
     thread.iteration = ITERATION.next();
     for id in [7, 8] {
         let ahead = Lease { id: LeaseId(id), iteration: thread.iteration, tasks: TaskRange::single(1), own: None };
-        thread.compute_lease(ahead, 0, 1, &on);
+        thread.compute_lease(ahead, 0, 1, &CancelFlag::default());
         thread.compute.push(Job::Discard(LeaseId(7)));
     }
     thread.compute.push(Job::Load(ITERATION.next(), vec![3.0].into()));
