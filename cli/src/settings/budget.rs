@@ -1,9 +1,11 @@
 //! The number of tasks of an iteration, and what chooses it.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use ata_policies::POLICIES;
+use ata_record::{RunState, read_journal};
 use ata_scheduler::{PolicyKind, RateScaling, TaskChoice, TaskRule};
 use ata_sums::RuleName;
 use ata_wire::limits::MAX_BUDGET;
@@ -19,10 +21,14 @@ const FIRST_BY_DEFAULT: u64 = 16;
 /// The least number of tasks that is chosen for gradients: a single one says nothing about noise.
 const LEAST: u64 = 2;
 
+/// The samples of the steps that --lr is for, if it follows their number: those of small steps on one machine.
+const RATE_SAMPLES: f64 = 16.0;
+
 /// How many times as large as the first number of tasks the chosen one may become: a doubling takes a bit of each value of a sum.
 const MOST_GROWTH: u64 = 8;
 
-/// The budget: `16`, or `noise` or `auto`, or `auto:8` for another first number, or the path of such a run, as in `16x50,8x100,5`.
+/// The budget: `16`, or `noise` or `auto`, or `auto:8` for another first number, or the path of such a run, as in `16x50,8x100,5`, or in the
+/// folder `path:RUN`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub(crate) enum Budget {
@@ -74,6 +80,15 @@ impl BudgetPath {
         (!budgets.is_empty()).then(|| Self(budgets.to_vec()))
     }
 
+    /// Reads the path of the run in a folder from its journal.
+    fn read(folder: &Path) -> Result<Self, String> {
+        let mut run = RunState::default();
+        read_journal(folder, |event| run.apply(&event)).map_err(|error| error.to_string())?;
+        Self::of(&run.budgets).ok_or_else(|| {
+            format!("{}: expected the folder of a run with steps, and --budget auto or noise", folder.display())
+        })
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let part = |part: &str| {
             let (tasks, iterations) = part.split_once('x').unwrap_or((part, "1"));
@@ -96,6 +111,9 @@ impl FromStr for Budget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(run) = text.trim().strip_prefix("path:") {
+            return BudgetPath::read(Path::new(run)).map(Self::Path);
+        }
         let (name, first) =
             text.trim().split_once(':').map_or((text.trim(), None), |(name, first)| (name, Some(first)));
         let first = first.map_or(Some(FIRST_BY_DEFAULT), |first| first.parse().ok());
@@ -107,7 +125,7 @@ impl FromStr for Budget {
         budget.ok_or_else(|| {
             format!(
                 "'{text}': expected a number of tasks, or auto or noise, or auto:8 for another first number, or the numbers of \
-                 another run, as in 16x50,8x100"
+                 another run, as in 16x50,8x100 or path:RUN"
             )
         })
     }
@@ -143,7 +161,8 @@ impl Settings {
         let rule = self.budget.rule()?;
         // The last iteration of a run has what is left.
         let least = if matches!(rule, TaskRule::Path(_)) { 1 } else { LEAST };
-        Some(TaskChoice { rule, least, most: self.budget.most(), rate: self.rate_scaling() })
+        let rate_tasks = RATE_SAMPLES / f64::from(self.task_batch);
+        Some(TaskChoice { rule, least, most: self.budget.most(), rate: self.rate_scaling(), rate_tasks })
     }
 
     fn rate_scaling(&self) -> RateScaling {
@@ -213,6 +232,7 @@ mod tests {
         let settings = Settings { budget: Budget::Noise { first: 8 }, ..Settings::default() };
         let choice = settings.task_choice().unwrap();
         assert_eq!((settings.tasks(), choice.least, choice.most, choice.rule), (8, 2, 64, TaskRule::Noise));
+        assert_eq!((settings.task_batch, choice.rate_tasks), (6, 16.0 / 6.0));
         assert!(settings.measures_noise() && settings.check_budget().is_ok());
         let rate = |optimizer, scale_lr| Settings { optimizer, scale_lr, ..settings.clone() }.rate_scaling();
         assert_eq!(rate(RuleName::AdamW, true), RateScaling::SquareRoot);

@@ -51,7 +51,7 @@ impl Shared {
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));
         let allocated = decision.check(workers.len())?;
         if let Some(choice) = &self.config.choice {
-            decision.lr_factor *= choice.rate.factor(take, self.noise.tasks());
+            decision.lr_factor *= choice.rate_factor(take, self.noise.tasks());
         }
         if budget > take {
             decision.collect = match decision.collect {

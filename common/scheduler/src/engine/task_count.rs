@@ -31,7 +31,7 @@ const TRIED: u64 = 64;
 const GAIN: f64 = 1.05;
 
 /// How the engine chooses the number of tasks of each iteration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TaskChoice {
     /// What the number follows.
     pub rule: TaskRule,
@@ -41,12 +41,25 @@ pub struct TaskChoice {
     pub most: u64,
     /// How the learning rate follows the number.
     pub rate: RateScaling,
+    /// The number of tasks of the steps that the learning rate is for. It is positive, and may be a fraction.
+    pub rate_tasks: f64,
 }
 
 impl TaskChoice {
     /// Makes iterations rounds of local steps, of so many tasks at least and at most.
     pub const fn of_rounds(least: u64, most: u64) -> Self {
-        Self { rule: TaskRule::Exchange, least, most, rate: RateScaling::Constant }
+        Self { rule: TaskRule::Exchange, least, most, rate: RateScaling::Constant, rate_tasks: 1.0 }
+    }
+
+    /// Returns the factor of the learning rate of a step of `tasks` tasks. If the noise scale is not known, it is taken to be as large.
+    pub(super) fn rate_factor(&self, tasks: u64, noise: Option<f64>) -> f64 {
+        let tasks = tasks as f64;
+        let noise = noise.unwrap_or(tasks);
+        match self.rate {
+            RateScaling::Constant => 1.0,
+            RateScaling::SquareRoot => (tasks / self.rate_tasks).sqrt(),
+            RateScaling::Progress => progress(tasks, noise) / progress(self.rate_tasks, noise),
+        }
     }
 }
 
@@ -64,28 +77,15 @@ pub enum TaskRule {
     Path(Arc<[(u64, u64)]>),
 }
 
-/// How the learning rate of a step follows the number of its tasks, B, if it was chosen for steps on single tasks.
+/// How the learning rate of a step follows the number of its tasks, B, if it was chosen for steps on b of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateScaling {
     /// It does not.
     Constant,
-    /// It grows with √B, which suits Adam (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
+    /// It grows with √(B/b), which suits Adam (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
     SquareRoot,
-    /// It grows as the progress of a step does, (B/(B + N))/(1/(1 + N)), which suits SGD (Johnson et al., "AdaScale SGD", 2020, equation 3).
+    /// It grows as the progress of a step does, (B/(B + N))/(b/(b + N)), which suits SGD (Johnson et al., "AdaScale SGD", 2020, equation 3).
     Progress,
-}
-
-impl RateScaling {
-    /// Returns the factor of the learning rate of a step of `tasks` tasks. If the noise scale is not known, it is taken to be as large.
-    pub(super) fn factor(self, tasks: u64, noise: Option<f64>) -> f64 {
-        let tasks = tasks as f64;
-        let noise = noise.unwrap_or(tasks);
-        match self {
-            Self::Constant => 1.0,
-            Self::SquareRoot => tasks.sqrt(),
-            Self::Progress => progress(tasks, noise) / progress(1.0, noise),
-        }
-    }
 }
 
 /// Chooses the number of tasks of each iteration.
@@ -246,7 +246,8 @@ mod tests {
 
     #[test]
     fn the_number_follows_the_noise_slowly_and_within_its_limits() {
-        let choice = TaskChoice { rule: TaskRule::Noise, least: 2, most: 60, rate: RateScaling::Constant };
+        let choice =
+            TaskChoice { rule: TaskRule::Noise, least: 2, most: 60, rate: RateScaling::Constant, rate_tasks: 1.0 };
         let run = |first: u64, noise: Option<f64>| {
             let mut count = TaskCount::new(first);
             // Times do not matter.
@@ -267,7 +268,8 @@ mod tests {
     /// Workers compute 100 tasks a second, and 0.04 s of an iteration are not computation: with a noise scale of 25, 10 tasks achieve most.
     #[test]
     fn the_number_follows_the_goodput_once_that_is_saved() {
-        let choice = TaskChoice { rule: TaskRule::Goodput, least: 2, most: 60, rate: RateScaling::Constant };
+        let choice =
+            TaskChoice { rule: TaskRule::Goodput, least: 2, most: 60, rate: RateScaling::Constant, rate_tasks: 1.0 };
         let mut count = TaskCount::new(40);
         let mut now_s = 0.0;
         let mut run = |noise: Option<f64>, is_saved: bool| {
@@ -295,7 +297,8 @@ mod tests {
     /// These workers are all busy to the end with 15 tasks, and three of them with 7.
     #[test]
     fn the_goodput_knows_whole_shares() {
-        let choice = TaskChoice { rule: TaskRule::Goodput, least: 2, most: 128, rate: RateScaling::Constant };
+        let choice =
+            TaskChoice { rule: TaskRule::Goodput, least: 2, most: 128, rate: RateScaling::Constant, rate_tasks: 1.0 };
         let means = [0.02, 0.04, 0.08, 0.16];
         let mut count = TaskCount::new(16);
         count.computed(16, 0.18, 0.0);
@@ -311,7 +314,13 @@ mod tests {
     #[test]
     fn a_path_is_followed_and_its_last_number_stays() {
         let path = [(4, 2), (9, 1), (100, 2), (8, 3)];
-        let choice = TaskChoice { rule: TaskRule::Path(path.into()), least: 2, most: 60, rate: RateScaling::Constant };
+        let choice = TaskChoice {
+            rule: TaskRule::Path(path.into()),
+            least: 2,
+            most: 60,
+            rate: RateScaling::Constant,
+            rate_tasks: 1.0,
+        };
         let mut count = TaskCount::new(4);
         let found = (1..=10).map(|iteration| count.next(Iteration(iteration), 0.0, Some(1e9), &choice));
         assert_eq!(found.collect::<Vec<_>>(), [4, 4, 9, 60, 60, 8, 8, 8, 8, 8]);
@@ -320,12 +329,13 @@ mod tests {
 
     #[test]
     fn the_learning_rate_follows_the_number() {
-        let factor = |scaling: RateScaling, noise| scaling.factor(64, noise);
-        assert_eq!(factor(RateScaling::Constant, Some(1.0)), 1.0);
-        assert_eq!(factor(RateScaling::SquareRoot, Some(1.0)), 8.0);
+        let factor = |rate, rate_tasks, noise| TaskChoice { rate, rate_tasks, ..UP_TO_960 }.rate_factor(64, noise);
+        assert_eq!(factor(RateScaling::Constant, 1.0, Some(1.0)), 1.0);
+        assert_eq!([1.0, 4.0, 0.25].map(|of| factor(RateScaling::SquareRoot, of, None)), [8.0, 4.0, 16.0]);
         // With as much noise as gradient in 64 tasks: from one in 65 of what a step could achieve to a half.
-        assert_eq!(factor(RateScaling::Progress, None), 32.5);
-        assert!((factor(RateScaling::Progress, Some(1e9)) - 64.0).abs() < 1e-5, "as the mean without a gradient");
-        assert!((factor(RateScaling::Progress, Some(0.0)) - 1.0).abs() < 1e-12, "more tasks give nothing");
+        assert_eq!(factor(RateScaling::Progress, 1.0, None), 32.5);
+        assert_eq!(factor(RateScaling::Progress, 64.0, None), 1.0);
+        assert!((factor(RateScaling::Progress, 1.0, Some(1e9)) - 64.0).abs() < 1e-5, "as the mean without a gradient");
+        assert!((factor(RateScaling::Progress, 1.0, Some(0.0)) - 1.0).abs() < 1e-12, "more tasks give nothing");
     }
 }
