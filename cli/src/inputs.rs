@@ -26,6 +26,8 @@ pub(crate) struct Inputs {
     pub(crate) training: SplitData,
     /// The number of training samples, if this program can read them.
     pub(crate) samples: Option<u64>,
+    /// The training data, if tasks are to be measured on it.
+    pub(crate) measured: Option<Arc<dyn Dataset>>,
     pub(crate) test: SplitData,
     /// The test data, unless only workers evaluate.
     pub(crate) own_test: Option<Arc<dyn Dataset>>,
@@ -41,14 +43,15 @@ impl Inputs {
         let specification = specification(settings, models)?;
         let FoundInputs { model, parameters, data } =
             find(measured(models(&specification)?, settings), data, *seed, settings.folder_options())?;
-        let samples = Some(data.open(&*model, Split::Train)?.count());
+        let opened = data.open(&*model, Split::Train)?;
+        let (samples, measured) = (Some(opened.count()), settings.batch.map(|_| opened));
         let opened = data.open(&*model, Split::Test)?;
         let (test_samples, own_test) = (Some(opened.count()), evaluators.head.then_some(opened));
         let training = data.split_data(&*model, Split::Train)?;
         let test = data.split_data(&*model, Split::Test)?;
         let specification = with_parameters(&specification, &parameters);
         let by_workers = evaluators.workers;
-        Ok(Self { model, specification, training, samples, test, own_test, test_samples, by_workers })
+        Ok(Self { model, specification, training, samples, measured, test, own_test, test_samples, by_workers })
     }
 
     /// Opens the inputs of a coordinator. A model that this program does not have is read from `--init`.
@@ -76,6 +79,7 @@ impl Inputs {
             specification: settings.model.clone(),
             training: generated(),
             samples: None,
+            measured: None,
             test: generated(),
             own_test: None,
             test_samples: None,

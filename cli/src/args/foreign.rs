@@ -4,12 +4,12 @@
 const FOREIGN: [(&str, &str); 5] = [
     (
         "epochs num-epochs max-epochs steps max-steps",
-        "--iterations 30epochs, or --iterations K for K optimizer steps. A step takes --task-batch × --budget samples",
+        "--iterations 30epochs, or --iterations K for K optimizer steps. A step takes --batch N samples, or --task-batch × --budget",
     ),
     (
-        "batch-size batch global-batch-size micro-batch-size per-device-train-batch-size gradient-accumulation-steps",
-        "A step takes --task-batch × --budget samples: --task-batch S is the part that a worker computes at a time, and \
-         --budget B is the number of such parts",
+        "batch-size global-batch-size micro-batch-size per-device-train-batch-size gradient-accumulation-steps",
+        "A step takes --batch N samples. ata divides them into parts that a worker computes at a time; --task-batch S and \
+         --budget B give their size and number instead",
     ),
     (
         "workers-per-node nproc-per-node num-workers num-processes gpus",

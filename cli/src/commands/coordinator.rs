@@ -19,11 +19,15 @@ use crate::settings::{DEFAULT_DASHBOARD, EntranceSettings, Settings, flags};
 use crate::shell::word;
 use crate::signals::{self, notify};
 
+/// The least number of workers that the tasks of a batch are made for: more may come than the run waits for.
+const FEW_WORKERS: u64 = 8;
+
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let (settings, resumption) =
+    let (mut settings, resumption) =
         args.common.settings(extensions.defaults()?, &[flags(&args.run)?, flags(&args.head)?])?;
     let address = settings.listen()?;
-    let inputs = Inputs::of_coordinator(&settings, extensions.models)?;
+    let mut inputs = Inputs::of_coordinator(&settings, extensions.models)?;
+    settings.divide_batch(&mut inputs, FEW_WORKERS.max(settings.min_workers as u64), false)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
     let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None, devices: None };
     let mut run = Run::new(settings.clone(), extensions, inputs, device, expected, resumption, &args.common)?;

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use ata_learn::DeviceChoice;
+use ata_learn::{DeviceChoice, OpenDevice};
 use ata_net::Security;
 use ata_record::{RunPhase, RunState};
 use ata_types::ExchangeChoice;
@@ -41,13 +41,15 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     if settings.devices.is_some() {
         settings.workers.count = devices.len() as u32;
     }
-    let inputs = Inputs::open(&settings, extensions.models)?;
+    let mut inputs = Inputs::open(&settings, extensions.models)?;
     let training_file = inputs.training_file();
     // Only workers compute on the devices; the coordinator takes steps on the CPU.
     let opened = devices
         .iter()
         .map(|device| device.open()?.with_precision(settings.precision))
         .collect::<Result<Vec<_>, _>>()?;
+    let fuses = opened.iter().all(|device| settings.fuse.applies_to(device));
+    settings.divide_batch(&mut inputs, settings.workers.count.into(), fuses)?;
     let device_name = opened.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
     let means = settings.time_laws()?.map(|laws| laws.means(settings.workers.count)).transpose()?.flatten();
     let workers = settings.workers.count;
@@ -58,16 +60,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     if run.is_complete() {
         return Ok(Exit::DONE);
     }
-    say_what(&settings, extensions.own_data, &device_name);
-    if opened.iter().any(|device| device.is_cpu() && settings.fuse.applies_to(device)) {
-        note!("{}", Fuse::ON_CPU);
-    }
-    if opened.iter().any(rounds) {
-        note!("{BF16_ON_CPU}");
-    }
-    if opened.iter().any(|device| !device.is_cpu()) {
-        note!("before the first iteration, the workers compile and tune kernels, which can take minutes");
-    }
+    say_what(&settings, extensions.own_data, &opened, &device_name);
 
     let mut signal = Box::pin(signals::stop(stopping(&settings)?, signals::INTERRUPT)?);
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
@@ -95,7 +88,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     ended?.finish(&folder, &args.common, received, signal).await
 }
 
-fn say_what(settings: &Settings, own_data: &str, device: &str) {
+fn say_what(settings: &Settings, own_data: &str, opened: &[OpenDevice], device: &str) {
     let Settings { workers: Workers { count: workers, .. }, iterations, policy, data, task_time, .. } = settings;
     let data = match data.as_str() {
         "synthetic" => own_data,
@@ -104,6 +97,15 @@ fn say_what(settings: &Settings, own_data: &str, device: &str) {
     note!("training on {data}: {workers} workers on {device}, policy {policy}, {iterations} iterations");
     if !matches!(task_time.as_str(), "" | "none") {
         note!("workers are slowed down by --task-time '{task_time}'; --task-time none does not slow them down");
+    }
+    if opened.iter().any(|device| device.is_cpu() && settings.fuse.applies_to(device)) {
+        note!("{}", Fuse::ON_CPU);
+    }
+    if opened.iter().any(rounds) {
+        note!("{BF16_ON_CPU}");
+    }
+    if opened.iter().any(|device| !device.is_cpu()) {
+        note!("before the first iteration, the workers compile and tune kernels, which can take minutes");
     }
 }
 

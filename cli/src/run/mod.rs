@@ -8,6 +8,7 @@
 //! - `model`: the metadata of model files, and reading them
 //! - `dashboard`: the observers of the run
 //! - `recorded`: a run read back from its journal
+//! - `task_size`: the size of tasks, if only the samples of a step are given
 //! - `counterfactual`: the costs of other policies on its times
 
 pub(crate) mod counterfactual;
@@ -20,6 +21,7 @@ pub(crate) mod registry;
 pub(crate) mod resume;
 mod statistics;
 mod summary;
+mod task_size;
 
 pub(crate) use folder::RunFolder;
 #[cfg(target_os = "linux")]
@@ -220,7 +222,7 @@ impl Run {
     ) -> Result<EndedRun, Failure> {
         let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
         let Self { settings, policy, warm_start, inputs, device, start, min_workers, device_name, state, .. } = self;
-        let Inputs { model, specification, training, samples, test, own_test, test_samples, by_workers } = inputs;
+        let Inputs { model, specification, training, samples, test, own_test, test_samples, by_workers, .. } = inputs;
         let (model_metadata, table) = (model::metadata(&specification, &*model), model.table());
         if settings.verify > 0.0 {
             note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);

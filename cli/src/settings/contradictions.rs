@@ -56,6 +56,7 @@ impl Settings {
             ("init_except", self.init.is_some(), "it is for --init"),
             ("lr_step_every lr_step_factor", self.lr_schedule == ScheduleName::Step, "it is for lr_schedule = step"),
             ("budget", counts, "--local-steps gives the tasks of a round"),
+            ("batch", self.local_steps.is_none() && sums, "each step is on one task; --task-batch has its samples"),
             ("scale_lr", self.budget.rule().is_some(), "it is for a --budget that changes"),
             ("gradient_noise", sums, noise),
             ("fuse", self.local_steps.is_none(), "the inner steps of --local-steps are taken one after the other"),

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Allowed::{self, Below1, NotNegative, Positive, Seconds, UpTo, Whole};
 use super::{
-    Budget, EvaluateOn, Fuse, KeptJournal, LocalStepCount, MAX_THREADS, OnBadSample, Tag, TrainingLength, Workers,
-    as_setting, parse_tag,
+    BatchSize, Budget, EvaluateOn, Fuse, KeptJournal, LocalStepCount, MAX_THREADS, OnBadSample, Tag, TrainingLength,
+    Workers, as_setting, parse_tag,
 };
 
 /// The largest number in a TOML file.
@@ -90,10 +90,13 @@ settings! {
         policy: String = "ata-auto".into(), "POLICY";
         /// Optimizer steps, or passes over the training data, as in 30epochs [default].
         iterations: TrainingLength = TrainingLength::Iterations(200), "K";
-        /// Tasks per iteration. With auto, B is chosen as the run goes on, so that a second achieves most; with noise, it follows the
-        /// noise of the gradients alone. It begins with 16, or FIRST in auto:FIRST, and stays from 2 to 8 times that. Samples, learning rates
-        /// and --iterations are counted as if it stayed at the first number. Numbers as in 16x50,8x100 repeat those of another run [default].
+        /// Tasks per iteration. With auto, B follows what a second achieves, and with noise, the noise of the gradients alone: it begins with
+        /// 16, or FIRST in auto:FIRST, and stays from 2 to 8 times that. Samples, learning rates and --iterations are counted as if it
+        /// stayed at the first number. Numbers as in 16x50,8x100, or path:RUN with the folder of a run, repeat those of that run [default].
         budget: Budget = Budget::default(), "B|auto|noise";
+        /// Samples per step, in place of --budget and --task-batch: tasks are as small as is worth it, by what they take on this machine.
+        /// With auto, the samples follow what a second achieves, from 256 on, or from N in auto:N.
+        batch: BatchSize, "N|auto";
         /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
         task_batch: u32 = 6, "S", Whole(1, MAX_TASK_BATCH as u64);
         /// The data: synthetic, a folder of images (train/CLASS/*.png, test/CLASS/*.png) or what `ata data pack` made of one, a folder with
@@ -148,9 +151,8 @@ settings! {
         /// model-ema.safetensors.
         ema: f64, "DECAY", Below1;
         /// Exchange less, for machines far apart: an iteration is a round, in which all workers together take N optimizer steps by
-        /// themselves, of one task each; then all go on from about the mean of their parameters. Faster workers take more of them. It takes
-        /// the place of --budget. With auto, N follows the links: it begins with --budget, the least, and is large enough that workers
-        /// compute for nine tenths of the time, up to 960, or M in auto:M. Samples and learning rates then follow --budget, and --iterations
+        /// themselves, of one task each, faster ones more of them; then all go on from about the mean of their parameters. With auto, N
+        /// follows the links, from --budget up to 960, or M in auto:M. Samples and learning rates then follow --budget, and --iterations
         /// stands for as many tasks.
         #[arg(help_heading = "Local steps")]
         local_steps: LocalStepCount, "N|auto";
@@ -179,7 +181,7 @@ settings! {
         /// gradients have arrived.
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         gradient_noise: bool = false, "BOOL";
-        /// Whether --lr is for steps on single tasks, and follows the number of tasks of --budget auto or noise: with adam and adamw, its square
+        /// Whether --lr is for steps on 16 samples, and follows the samples of --budget auto or noise: with adam and adamw, their square
         /// root; with sgd, the progress of a step (AdaScale) [default].
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         scale_lr: bool = true, "BOOL";

@@ -1,5 +1,6 @@
 //! A run's settings: defaults, overridden by the file, overridden by environment variables and flags.
 
+mod batch;
 mod budget;
 mod contradictions;
 mod devices;
@@ -13,6 +14,7 @@ mod training;
 mod training_length;
 mod workers;
 
+pub(crate) use batch::BatchSize;
 pub(crate) use budget::{Budget, BudgetPath};
 pub(crate) use devices::{BF16_ON_CPU, Devices, Fuse, rounds};
 use labels::{Tag, as_setting, check_labels, parse_tag};
@@ -65,6 +67,7 @@ impl Settings {
         for (name, range) in Self::RANGES {
             table.get(*name).map_or(Ok(()), |value| range.check(name, value))?;
         }
+        settings.divide_known_batch(|key| table.contains_key(key))?;
         settings.check()?;
         // If emulated times are absolute, the real computation should be as short as possible.
         if !chosen && settings.time_laws()?.is_some_and(|laws| !laws.is_relative()) {

@@ -73,3 +73,40 @@ fn the_settings_of_a_run_are_in_its_folder() {
     sandbox.text(&["up", "--config", "run/config.toml", "--out", "again"]);
     assert_eq!(settings("again"), first);
 }
+
+/// What a batch stands for depends on the machine, and repeats the run.
+#[test]
+fn a_batch_is_divided_into_tasks() {
+    let sandbox = Sandbox::new();
+    let run = |flags: &[&str]| {
+        let run = ["up", "--workers", "2", "--task-time", "none", "--model", "cnn:widths=4/4/8/16", "--device", "cpu"];
+        sandbox.summary(&[&run[..], &["--iterations", "3", "--eval-every", "0"], flags].concat())
+    };
+    let by_batch = run(&["--batch", "48", "--out", "run"]);
+    let [budget, task_batch] = ["budget", "task_batch"].map(|key| by_batch[key].as_u64().unwrap());
+    assert_eq!(budget * task_batch, 48);
+    let repeated = run(&["--budget", &budget.to_string(), "--task-batch", &task_batch.to_string()]);
+    assert_eq!(repeated["parameters_sha256"], by_batch["parameters_sha256"]);
+
+    // The same command goes on with it, and another batch is refused.
+    let resumed = ["up", "--resume", "run", "--iterations", "4", "--batch"];
+    let summary = sandbox.summary(&[&resumed[..], &["48"]].concat());
+    assert_eq!([&summary["budget"], &summary["task_batch"]], [&by_batch["budget"], &by_batch["task_batch"]]);
+    let says = format!("batch = 96 is not budget = {budget} and task_batch = {task_batch}");
+    sandbox.fails(&[&resumed[..], &["96"]].concat(), 64, &says);
+}
+
+#[test]
+fn the_budgets_of_a_run_can_be_repeated() {
+    let sandbox = Sandbox::new();
+    let first = up(&sandbox, &["--budget", "noise:4", "--out", "run"]);
+    let repeated = up(&sandbox, &["--budget", "path:run"]);
+    assert_eq!(first["budget_path"], repeated["budget_path"]);
+    assert_eq!(first["parameters_sha256"], repeated["parameters_sha256"]);
+    up(&sandbox, &["--out", "plain"]);
+    for (budget, says) in
+        [("path:absent", "absent"), ("path:plain", "plain: expected the folder of a run with steps, and --budget auto")]
+    {
+        sandbox.fails(&["up", "--budget", budget], 64, says);
+    }
+}
