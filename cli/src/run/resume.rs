@@ -32,8 +32,16 @@ pub(crate) struct Resumption {
 
 impl CommonArgs {
     /// Resolves the settings of the run over these defaults, and finds the run to resume, if any.
-    pub(crate) fn settings(&self, defaults: Table, flags: &[Table]) -> Result<(Settings, Option<Resumption>), Failure> {
+    pub(crate) fn settings(
+        &self,
+        mut defaults: Table,
+        flags: &[Table],
+    ) -> Result<(Settings, Option<Resumption>), Failure> {
         let file = self.config.as_deref();
+        // A batch takes the place of a program's own budget and size of tasks.
+        if flags.iter().any(|flags| flags.contains_key("batch")) {
+            defaults.retain(|key, _| key != "budget" && key != "task_batch");
+        }
         let fresh = Settings::extended(defaults, file, flags)?;
         let found = match &self.resume {
             Some(resume) => Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())?,
@@ -304,5 +312,16 @@ mod tests {
             let name = key.split(' ').next().unwrap();
             assert!(error.contains(&format!("{name} = ")) && error.contains("which cannot change"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_batch_takes_the_place_of_a_programs_own_tasks() {
+        let common = CommonArgs { config: None, resume: None, stay: false, json: false };
+        let settings = |flags: &str| {
+            let defaults = toml::from_str("budget = 16\ntask_batch = 32").unwrap();
+            common.settings(defaults, &[toml::from_str(flags).unwrap()]).unwrap().0
+        };
+        assert_eq!((settings("").budget.first(), settings("").task_batch), (16, 32));
+        assert!(settings("batch = 64").batch.is_some());
     }
 }
