@@ -20,7 +20,7 @@ use crate::settings::{BatchSize, Settings};
 /// The least samples of a task with batch normalisation, which takes means over them.
 const LEAST_NORMALISED: u64 = 8;
 
-/// The most samples of a task whose emulated time does not depend on them.
+/// The most samples of a task whose emulated time does not depend on them: those of a small step on one machine, which tasks emulate.
 const EMULATED: u64 = 16;
 
 /// The time after which no further size is measured. A task that takes so long spends little on anything but its samples.
@@ -55,8 +55,7 @@ impl Settings {
         let model = &*inputs.model;
         let is_normalised = model.table().tensors.iter().any(|tensor| tensor.kind == TensorKind::Averaged);
         // Mixed images have a partner in their task.
-        let is_mixed = self.augment.as_ref().is_some_and(|how| how.contains("mixup"));
-        let least = if is_normalised { LEAST_NORMALISED } else { 1 + u64::from(is_mixed) };
+        let least = if is_normalised { LEAST_NORMALISED } else { 1 + u64::from(self.augmentation()?.mixup) };
         let sizes = sizes(batch, least);
         let first = sizes.first().copied().ok_or_else(|| {
             Failure::usage(format!(

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use ata_wire::limits::MAX_BUDGET;
 use serde::{Deserialize, Serialize};
 
-use super::training_length::{Written, as_written};
+use super::training_length::{Written, as_written, parse_number_or_auto};
 use super::{Budget, Settings, in_range};
 use crate::failure::{Failure, require};
 
@@ -29,12 +29,8 @@ impl FromStr for BatchSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let batch = match text.trim().strip_prefix("auto") {
-            Some("") => Some(Self::Auto { first: FIRST_BY_DEFAULT }),
-            Some(first) => first.strip_prefix(':').and_then(|first| Some(Self::Auto { first: first.parse().ok()? })),
-            None => text.trim().parse().ok().map(Self::Fixed),
-        };
-        batch.ok_or_else(|| {
+        let auto = |first: Option<u64>| Self::Auto { first: first.unwrap_or(FIRST_BY_DEFAULT) };
+        parse_number_or_auto(text, Self::Fixed, auto).ok_or_else(|| {
             format!("'{text}': expected a number of samples, or auto, or auto:512 for another first number")
         })
     }

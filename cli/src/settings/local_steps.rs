@@ -11,7 +11,7 @@ use ata_types::ExchangeChoice;
 use ata_wire::limits::MAX_BUDGET;
 use serde::{Deserialize, Serialize};
 
-use super::training_length::{Written, as_written};
+use super::training_length::{Written, as_written, parse_number_or_auto};
 use super::{Settings, in_range};
 use crate::failure::{Failure, require};
 
@@ -33,12 +33,8 @@ impl FromStr for LocalStepCount {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let length = match text.trim().strip_prefix("auto") {
-            Some("") => Some(Self::default()),
-            Some(most) => most.strip_prefix(':').and_then(|most| Some(Self::Auto { most: most.parse().ok()? })),
-            None => text.trim().parse().ok().map(Self::Fixed),
-        };
-        length.ok_or_else(|| {
+        let auto = |most: Option<u64>| Self::Auto { most: most.unwrap_or(MOST_BY_DEFAULT) };
+        parse_number_or_auto(text, Self::Fixed, auto).ok_or_else(|| {
             format!("'{text}': expected a number of steps, or auto, or auto:240 for another largest number")
         })
     }

@@ -82,7 +82,7 @@ impl Settings {
         self.checkpoint_cadence().map(drop)
     }
 
-    fn augmentation(&self) -> Result<Augmentation, Failure> {
+    pub(crate) fn augmentation(&self) -> Result<Augmentation, Failure> {
         let text = self.augment.as_deref().unwrap_or_default();
         text.parse().map_err(|reason| Failure::usage(format!("augment = '{text}': {reason}")))
     }

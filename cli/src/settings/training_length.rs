@@ -28,6 +28,15 @@ macro_rules! as_written {
 }
 pub(super) use as_written;
 
+/// Parses `N`, `auto` or `auto:M`.
+pub(super) fn parse_number_or_auto<T>(text: &str, fixed: fn(u64) -> T, auto: fn(Option<u64>) -> T) -> Option<T> {
+    match text.trim().strip_prefix("auto") {
+        Some("") => Some(auto(None)),
+        Some(number) => number.strip_prefix(':')?.parse().ok().map(Some).map(auto),
+        None => text.trim().parse().ok().map(fixed),
+    }
+}
+
 /// A number of iterations, or of passes over the training data: `500` or `30epochs`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]

@@ -246,8 +246,7 @@ mod tests {
 
     #[test]
     fn the_number_follows_the_noise_slowly_and_within_its_limits() {
-        let choice =
-            TaskChoice { rule: TaskRule::Noise, least: 2, most: 60, rate: RateScaling::Constant, rate_tasks: 1.0 };
+        let choice = TaskChoice { rule: TaskRule::Noise, least: 2, most: 60, ..UP_TO_960 };
         let run = |first: u64, noise: Option<f64>| {
             let mut count = TaskCount::new(first);
             // Times do not matter.
@@ -268,8 +267,7 @@ mod tests {
     /// Workers compute 100 tasks a second, and 0.04 s of an iteration are not computation: with a noise scale of 25, 10 tasks achieve most.
     #[test]
     fn the_number_follows_the_goodput_once_that_is_saved() {
-        let choice =
-            TaskChoice { rule: TaskRule::Goodput, least: 2, most: 60, rate: RateScaling::Constant, rate_tasks: 1.0 };
+        let choice = TaskChoice { rule: TaskRule::Goodput, least: 2, most: 60, ..UP_TO_960 };
         let mut count = TaskCount::new(40);
         let mut now_s = 0.0;
         let mut run = |noise: Option<f64>, is_saved: bool| {
@@ -297,8 +295,7 @@ mod tests {
     /// These workers are all busy to the end with 15 tasks, and three of them with 7.
     #[test]
     fn the_goodput_knows_whole_shares() {
-        let choice =
-            TaskChoice { rule: TaskRule::Goodput, least: 2, most: 128, rate: RateScaling::Constant, rate_tasks: 1.0 };
+        let choice = TaskChoice { rule: TaskRule::Goodput, least: 2, most: 128, ..UP_TO_960 };
         let means = [0.02, 0.04, 0.08, 0.16];
         let mut count = TaskCount::new(16);
         count.computed(16, 0.18, 0.0);
@@ -314,13 +311,7 @@ mod tests {
     #[test]
     fn a_path_is_followed_and_its_last_number_stays() {
         let path = [(4, 2), (9, 1), (100, 2), (8, 3)];
-        let choice = TaskChoice {
-            rule: TaskRule::Path(path.into()),
-            least: 2,
-            most: 60,
-            rate: RateScaling::Constant,
-            rate_tasks: 1.0,
-        };
+        let choice = TaskChoice { rule: TaskRule::Path(path.into()), least: 2, most: 60, ..UP_TO_960 };
         let mut count = TaskCount::new(4);
         let found = (1..=10).map(|iteration| count.next(Iteration(iteration), 0.0, Some(1e9), &choice));
         assert_eq!(found.collect::<Vec<_>>(), [4, 4, 9, 60, 60, 8, 8, 8, 8, 8]);
