@@ -190,6 +190,7 @@ Examples:
   ata plan gpu1=20ms gpu2=50ms 3xcpu=300ms --budget 64 --link 1Gbit --model-bytes 100MB
   ata plan gpu1=20ms gpu2=50ms --link 20Mbit:100Mbit --head-link 1Gbit --round-trip 60ms --model-bytes 100MB      at home
   ata plan gpu=15ms+2ms 4xcpu=60ms                 a GPU that computes its share as one batch: 15 ms, and 2 ms for each task
+  ata plan gpu1=20ms@1.20 gpu2=50ms@0.35           with their prices for an hour
   ata doctor --json > gpu1.json                    on each machine, with the run's --model and --task-batch; then:
   ata plan --from gpu1.json gpu2.json --link 1Gbit
 
@@ -197,7 +198,7 @@ A task is the gradient of --task-batch samples, and a step takes --budget tasks.
 Everything is simulated with constant times by the engine that decides in a real run.")]
 pub(crate) struct PlanArgs {
     /// The machines: NAME=TIME with the time of a task, NxNAME=TIME for N equal ones, NAME=TIME+TIME for a machine that computes
-    /// its share as one batch.
+    /// its share as one batch, each followed by @PRICE if it costs that for an hour.
     #[arg(value_name = "MACHINE")]
     pub(crate) machines: Vec<String>,
     /// Machines from files that `ata doctor --json` wrote on them, in addition to those given by their times. Their names are those of the

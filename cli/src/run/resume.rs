@@ -38,8 +38,9 @@ impl CommonArgs {
         flags: &[Table],
     ) -> Result<(Settings, Option<Resumption>), Failure> {
         let file = self.config.as_deref();
+        let in_file = file.map(read_file).transpose()?;
         // A batch takes the place of a program's own budget and size of tasks.
-        if flags.iter().any(|flags| flags.contains_key("batch")) {
+        if in_file.iter().chain(flags).any(|given| given.contains_key("batch")) {
             defaults.retain(|key, _| key != "budget" && key != "task_batch");
         }
         let fresh = Settings::extended(defaults, file, flags)?;
@@ -316,12 +317,18 @@ mod tests {
 
     #[test]
     fn a_batch_takes_the_place_of_a_programs_own_tasks() {
-        let common = CommonArgs { config: None, resume: None, stay: false, json: false };
-        let settings = |flags: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("run.toml");
+        let settings = |in_file: &str, flags: &str| {
+            std::fs::write(&file, in_file).unwrap();
+            let common = CommonArgs { config: Some(file.clone()), resume: None, stay: false, json: false };
             let defaults = toml::from_str("budget = 16\ntask_batch = 32").unwrap();
             common.settings(defaults, &[toml::from_str(flags).unwrap()]).unwrap().0
         };
-        assert_eq!((settings("").budget.first(), settings("").task_batch), (16, 32));
-        assert!(settings("batch = 64").batch.is_some());
+        let own = settings("", "");
+        assert_eq!((own.budget.first(), own.task_batch), (16, 32));
+        assert!(settings("", "batch = 64").batch.is_some() && settings("batch = 64", "").batch.is_some());
+        let divided = settings("batch = 64", "task_batch = 8");
+        assert_eq!((divided.budget.first(), divided.task_batch), (8, 8));
     }
 }

@@ -29,6 +29,10 @@ fn a_finished_run_is_read_from_its_folder() {
     assert!(price >= summary["runtime_s"].as_f64().unwrap() && state["totals"]["energy_wh"].as_f64().unwrap() > 0.0);
     let status = sandbox.text(&["status", "run"]);
     assert!(status.contains("iteration 8 of 8") && status.contains("2 worker-2"), "{status}");
+    assert!(
+        status.contains("release         worker 1: a step costs 100 % less"),
+        "the other one costs nothing: {status}"
+    );
 
     let last = sandbox.summary(&["explain", "run"]);
     assert_eq!((&last["iteration"], last["workers"].as_array().unwrap().len()), (&8.into(), 2));

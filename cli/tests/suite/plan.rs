@@ -22,6 +22,16 @@ fn it_says_what_to_start() {
     }
     assert!(printed.lines().count() < 20, "{printed}");
 
+    // 16 tasks take 320 ms for 3.60 an hour, and 240 ms for 4.50.
+    let printed = sandbox.text(&["plan", "gpu1=20ms@3.6", "gpu2=50ms@0.9"]);
+    for line in [
+        "step with it and the faster ones   shorter by   1000 such steps cost",
+        "gpu1      20.0 ms             12.0                             320 ms                              0.3200",
+        "gpu2      50.0 ms              4.0                             240 ms         25 %                 0.3000",
+    ] {
+        assert!(printed.contains(line), "{line}: {printed}");
+    }
+
     let machines = ["plan", "a=20ms", "b=40ms", "c=80ms", "d=160ms", "--budget", "60", "--noise-scale", "30"];
     let printed = sandbox.text(&machines);
     let says = "achieves 0.65 times what the best one alone does: 34 % of the sum of speeds, 1.88. With --budget 15, it is 1.29 times.";

@@ -103,6 +103,8 @@ function drawNumbers(run) {
     t.saturated > 0 && ["Gradient values cut off", number(t.saturated), "beyond the range of exact sums"],
     t.vanished > 0 && ["Gradient values lost", number(t.vanished), "rounded to 0 by the wire format"],
     t.price != null && ["Price", number(t.price)],
+    t.releases?.length > 0 && [`Without worker ${t.releases[0].workers.join(", ")}`, `−${percent(1 - t.releases[0].price)}`,
+      `of a step's price; ${percent(t.releases[0].time - 1)} longer`],
     t.energy_wh != null && ["Energy", wattHours(t.energy_wh)],
     refused.length > 0 && ["Refused results", number(refused.reduce((sum, [, count]) => sum + count, 0)),
       refused.map(([kind, count]) => `${number(count)} ${kind}`).join(", ")],

@@ -1,11 +1,12 @@
-//! What a run achieves, compared with its fastest worker alone: an estimate from the noise of gradients and the times of tasks.
+//! What a run achieves, compared with its fastest worker alone, and what it would cost without some workers: estimates from the noise of
+//! gradients and the times of tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
 use ata_record::{RunState, WorkerState};
-use ata_scheduler::Goodput;
+use ata_scheduler::{Goodput, Release};
 use ata_types::WorkerId;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ pub struct Efficiency {
 impl Efficiency {
     /// Returns the efficiency of a run so far. It is unknown without the noise of gradients, and if the first results count.
     pub fn of(run: &RunState) -> Option<Self> {
-        let known = Known::of(run)?;
+        let known = Known::of(run, run.totals.noise_scale?)?;
         let (goodput, tasks) = (&known.goodput, known.tasks);
         let now = goodput.of(tasks);
         let fastest = known.workers.iter().zip(&goodput.means_s).min_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -56,9 +57,48 @@ impl fmt::Display for Efficiency {
 
 /// Returns the share of what a second achieves that would be missing without each worker, as far as it is known.
 pub fn contributions(run: &RunState) -> BTreeMap<WorkerId, f64> {
-    let Some(Known { workers, goodput, tasks }) = Known::of(run) else { return BTreeMap::new() };
+    let known = run.totals.noise_scale.and_then(|noise| Known::of(run, noise));
+    let Some(Known { workers, goodput, tasks }) = known else { return BTreeMap::new() };
     let share = |(at, worker): (usize, &WorkerId)| (*worker, goodput.share_of(at, tasks));
     workers.iter().enumerate().map(share).collect()
+}
+
+/// What the steps of a run would cost, and how long they would take, without some workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReleasedWorkers {
+    /// The workers that are gone in addition to those of the entries before this one.
+    pub workers: Vec<WorkerId>,
+    /// The price of a step, relative to that with all workers.
+    pub price: f64,
+    /// The time of a step, likewise.
+    pub time: f64,
+}
+
+impl fmt::Display for ReleasedWorkers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.workers.iter().map(WorkerId::to_string).collect();
+        let (less, longer) = (100.0 * (1.0 - self.price), 100.0 * (self.time - 1.0));
+        // Adding zero turns a rounded -0 into 0.
+        let longer = longer.round() + 0.0;
+        write!(f, "{}: a step costs {less:.0} % less and takes {longer} % longer", numbers.join(", "))
+    }
+}
+
+/// Returns which workers could be released, those that cost most for what they compute first. Without prices, none.
+pub fn releases(run: &RunState) -> Vec<ReleasedWorkers> {
+    let prices: BTreeMap<WorkerId, f64> =
+        run.workers.iter().filter_map(|(id, worker)| Some((*id, run.price_per_hour(worker)?))).collect();
+    // As long as the number of tasks is the same, so is what a step achieves, whatever the noise.
+    let Some(Known { workers, goodput, tasks }) = Known::of(run, 0.0).filter(|_| !prices.is_empty()) else {
+        return Vec::new();
+    };
+    let prices: Vec<f64> = workers.iter().map(|id| prices.get(id).copied().unwrap_or(0.0)).collect();
+    let named = |Release { workers: places, price, time }: Release| ReleasedWorkers {
+        workers: places.into_iter().map(|place| workers[place]).collect(),
+        price,
+        time,
+    };
+    goodput.releases(&prices, tasks).into_iter().map(named).collect()
 }
 
 /// The mean times that count, in seconds. A journal may contain any number.
@@ -75,8 +115,10 @@ struct Known {
 }
 
 impl Known {
-    fn of(run: &RunState) -> Option<Self> {
-        let noise = run.totals.noise_scale.filter(|_| !run.allocation.is_race && run.iterations > 0)?;
+    fn of(run: &RunState, noise: f64) -> Option<Self> {
+        if run.allocation.is_race || run.iterations == 0 {
+            return None;
+        }
         let timed = |(id, worker): (&WorkerId, &WorkerState)| {
             let mean_s = MeanTaskTime::of(worker).mean_s.filter(|mean_s| TIMES_S.contains(mean_s) && worker.present);
             Some((*id, mean_s?))
@@ -100,7 +142,7 @@ fn possible(tasks: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::tests as testing;
-    use ata_record::RunEvent;
+    use ata_record::{RunEvent, WorkerPrice};
     use ata_types::TaskOutcome;
 
     /// Returns a run of 4 iterations of 3 tasks, of 1.25 s each, on workers of 0.5 and 1 s a task.
@@ -144,6 +186,24 @@ mod tests {
             run.apply(&testing::task(5, 1, Some(extreme), TaskOutcome::Applied));
             assert!(Efficiency::of(&run).is_some(), "{extreme}");
         }
+    }
+
+    #[test]
+    fn whom_to_release_is_known_with_prices() {
+        let price = |price_per_hour| WorkerPrice { price_per_hour: Some(price_per_hour), watts: None };
+        let priced = |prices: &[(&str, f64)]| {
+            let prices = prices.iter().map(|(name, of)| ((*name).to_owned(), price(*of))).collect();
+            run(None).priced_as(&RunState::new(prices))
+        };
+        let mut dear = priced(&[("worker-1", 1.0), ("worker-2", 1.0)]);
+        let found: Vec<String> = releases(&dear).iter().map(ToString::to_string).collect();
+        // 3 tasks take 1.5 s on the fast one, and the rest of a step 0.25 s.
+        assert_eq!(found, ["1: a step costs 30 % less and takes 40 % longer"]);
+        let rented = &releases(&priced(&[("worker-2", 1.0)]))[0];
+        assert_eq!(rented.to_string(), "2: a step costs 100 % less and takes 160 % longer");
+        assert_eq!(releases(&run(None)), []);
+        dear.allocation.is_race = true;
+        assert_eq!(releases(&dear), []);
     }
 
     #[test]

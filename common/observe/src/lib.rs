@@ -4,7 +4,7 @@
 //!
 //! # Layout
 //! - `snapshot`: [`Snapshot`], the view of a run that all outputs use
-//! - `efficiency`: what a run achieves, compared with its fastest worker alone
+//! - `efficiency`: what a run achieves, compared with its fastest worker alone, and what it would cost without some workers
 //! - `explain`: the reasons for each worker's tasks
 //! - `task_time`: the mean time of a worker's tasks
 //! - `follow`: reads the state of a run from its journal
@@ -29,7 +29,7 @@ mod tests;
 
 pub use access::Access;
 pub use client::{Client, ClientError};
-pub use efficiency::{Efficiency, contributions};
+pub use efficiency::{Efficiency, ReleasedWorkers, contributions, releases};
 pub use explain::{Explanation, WorkerExplanation, explain};
 pub use follow::{follow, read_state, read_state_at};
 pub use metrics::Metrics;

@@ -1,7 +1,7 @@
 //! Simulates the fastest 1, 2, 3, … machines, to find how many are worth starting and what each kind adds.
 
 use crate::runs::{Runs, SimulatedRun};
-use crate::{Machine, Plan, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth};
+use crate::{Machine, PRICED_STEPS, Plan, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth};
 
 /// Every number of machines up to this one is simulated; beyond it, each simulated number is about a quarter larger than the last.
 const EACH_UP_TO: u32 = 32;
@@ -47,7 +47,8 @@ pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
 /// Returns what each kind of machine adds, given the runs of ata by ascending number of machines, of which `started` are worth it.
 fn worths(machines: &[&Machine], ata: &[SimulatedRun], started: u32) -> Vec<Worth> {
     let all = ata.last().expect("there is a machine");
-    let (mut before, mut last_s) = (0, None);
+    let are_priced = machines.iter().any(|machine| machine.price_per_hour.is_some());
+    let (mut before, mut last_s, mut price_per_hour) = (0, None, 0.0);
     let worth = |machine: &&Machine| {
         let until = before + machine.count;
         let with = ata.iter().find(|run| run.cost.machines == until).expect("each kind's last machine is simulated");
@@ -56,7 +57,9 @@ fn worths(machines: &[&Machine], ata: &[SimulatedRun], started: u32) -> Vec<Wort
         let gain = last_s.replace(step_s).map(|last_s: f64| 1.0 - step_s / last_s);
         let start = started.saturating_sub(before).min(machine.count);
         before = until;
-        Worth { machine: (*machine).clone(), tasks, step_s, gain, start }
+        price_per_hour += f64::from(machine.count) * machine.price_per_hour.unwrap_or(0.0);
+        let price = are_priced.then_some(PRICED_STEPS * step_s * price_per_hour / 3600.0);
+        Worth { machine: (*machine).clone(), tasks, step_s, price, gain, start }
     };
     machines.iter().map(worth).collect()
 }

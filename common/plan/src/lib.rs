@@ -67,6 +67,9 @@ pub struct Worth {
     pub tasks: f64,
     /// Duration of a step of ata with these and all faster machines, in seconds.
     pub step_s: f64,
+    /// The price of [`PRICED_STEPS`] steps with these and all faster machines, if any machine of the plan has a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<f64>,
     /// The share by which these machines shorten the step; `None` for the fastest kind, with which the plan begins.
     pub gain: Option<f64>,
     /// The number of machines that are worth starting.
@@ -119,6 +122,9 @@ pub enum PlanError {
 
 /// The least total share by which machines must shorten a step to be worth starting. Measured speeds are no more precise than this.
 pub const WORTHWHILE: f64 = 0.02;
+
+/// The number of steps whose price a plan gives.
+pub const PRICED_STEPS: f64 = 1000.0;
 
 /// The most tasks per step: beyond this, a plan takes minutes.
 const MAX_PLANNED_BUDGET: u64 = 100_000;

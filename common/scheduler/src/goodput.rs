@@ -5,6 +5,8 @@
 //! section 2.3). In a second, steps of B tasks achieve B/(B + N)/(T(B) + x), the goodput (Qiao et al., "Pollux", OSDI 2021). T is the time in
 //! which unlike workers compute B tasks in the best shares, and x the rest of an iteration. T grows in jumps: four workers whose tasks take 1, 2,
 //! 4 and 8 s need 8 s for 15 tasks, and 9 s for 16.
+//!
+//! Whom to release does not depend on the noise: without a worker, a step on as many tasks achieves as much, for another price, in another time.
 
 use rand::SeedableRng;
 
@@ -21,6 +23,20 @@ pub struct Goodput {
     /// The gradient noise scale N, in tasks.
     pub noise: f64,
 }
+
+/// What steps cost without some workers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Release {
+    /// The workers that are gone in addition to those of the releases before this one, by their places in `means_s`.
+    pub workers: Vec<usize>,
+    /// The price of a step, relative to that with all workers.
+    pub price: f64,
+    /// The time of a step, likewise.
+    pub time: f64,
+}
+
+/// The least share of the price of a step that a release has to save. Speeds are measured no more precisely than this.
+const LEAST_SAVED: f64 = 0.01;
 
 impl Goodput {
     /// Returns what a second of iterations of `tasks` tasks achieves, in steps without noise.
@@ -43,6 +59,30 @@ impl Goodput {
         let mut others = self.clone();
         others.means_s.remove(worker);
         if others.means_s.is_empty() { 1.0 } else { 1.0 - others.of(tasks) / self.of(tasks) }
+    }
+
+    /// Returns what steps of `tasks` tasks cost, and how long they take, without the workers whose tasks cost most, as long as they cost less
+    /// the more of these are gone. `prices` are those of a second of each worker, whether it computes or waits.
+    pub fn releases(&self, prices: &[f64], tasks: u64) -> Vec<Release> {
+        let task_price = |worker: usize| prices[worker] * self.means_s[worker];
+        let mut order: Vec<usize> = (0..prices.len()).collect();
+        order.sort_by(|a, b| task_price(*b).total_cmp(&task_price(*a)));
+        let cost = |workers: &[usize]| {
+            let means_s = workers.iter().map(|worker| self.means_s[*worker]).collect();
+            let step_s = Self { means_s, ..*self }.makespan_s(tasks) + self.exchange_s;
+            (workers.iter().map(|worker| prices[*worker]).sum::<f64>() * step_s, step_s)
+        };
+        let (all, all_s) = cost(&order);
+        let (mut least, mut releases, mut gone) = (all, Vec::new(), 0);
+        for released in 1..order.len() {
+            let (price, step_s) = cost(&order[released..]);
+            if price < least - LEAST_SAVED * all {
+                let workers = order[gone..released].to_vec();
+                releases.push(Release { workers, price: price / all, time: step_s / all_s });
+                (least, gone) = (price, released);
+            }
+        }
+        releases
     }
 
     /// Returns the time in which the workers compute tasks in the best shares, in seconds.
@@ -92,5 +132,24 @@ mod tests {
         assert!((goodput.share_of(0, 14) - (1.0 - 160.0 / 320.0)).abs() < 1e-12);
         assert!(goodput.share_of(3, 7).abs() < 1e-12, "it has none of 7 tasks");
         assert_eq!(Goodput { means_s: vec![1.0], ..goodput }.share_of(0, 7), 1.0);
+    }
+
+    #[test]
+    fn workers_are_released_whose_tasks_cost_most() {
+        let released = |exchange_s, prices: &[f64]| -> Vec<_> {
+            let releases = goodput(exchange_s, 1.0).releases(prices, 15).into_iter();
+            let percent = |of: f64| (100.0 * of).round();
+            releases.map(|Release { workers, price, time }| (workers, percent(price), percent(time))).collect()
+        };
+        // Steps take 160, 180, 200 and 300 ms with 4, 3, 2 and 1 workers of one price.
+        let equal = [(vec![3], 84.0, 113.0), (vec![2], 63.0, 125.0), (vec![1], 47.0, 188.0)];
+        assert_eq!(released(0.0, &[1.0; 4]), equal);
+        // Tasks of the first one cost twice as much as others.
+        assert_eq!(released(0.0, &[16.0, 4.0, 2.0, 1.0]), [(vec![0], 68.0, 225.0), (vec![1], 65.0, 500.0)]);
+        assert_eq!(released(0.0, &[8.0, 4.0, 2.0, 1.0]), []);
+        // What is one's own costs nothing, and is kept.
+        assert_eq!(released(0.0, &[0.0, 0.0, 0.0, 1.0]), [(vec![3], 0.0, 113.0)]);
+        assert_eq!(released(0.0, &[0.0; 4]), []);
+        assert_eq!(Goodput { means_s: vec![1.0], ..goodput(0.0, 1.0) }.releases(&[1.0], 15), []);
     }
 }

@@ -37,7 +37,7 @@ pub use engine::{
     AbortReason, Collection, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, RateScaling,
     Refusal, Report, RestoreError, SavedEngine, TaskChoice, TaskRule, Verify,
 };
-pub use goodput::{Goodput, progress};
+pub use goodput::{Goodput, Release, progress};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use lockstep::{Lockstep, LockstepError, SavedLockstep};
 pub use policy::{

@@ -90,7 +90,7 @@ impl GradientTimes {
             let task_s = task_s.clamp(one_s / 1e3, one_s);
             (Some(one_s - task_s).filter(|batch_s| *batch_s > 0.0), task_s)
         };
-        Ok(Machine { name, count: 1, batch_s, task_s })
+        Ok(Machine { name, count: 1, batch_s, task_s, price_per_hour: None })
     }
 
     fn check_same(&self, path: &Path, first: &Path, of_first: &Self) -> Result<(), Failure> {

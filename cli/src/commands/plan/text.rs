@@ -1,7 +1,7 @@
 //! Renders a plan as text: two tables and a recommendation.
 
 use ata_figures::Table;
-use ata_plan::{Machine, Plan, PlannedEfficiency, PlannedRounds, StepCost, TaskSize, WORTHWHILE, Worth};
+use ata_plan::{Machine, PRICED_STEPS, Plan, PlannedEfficiency, PlannedRounds, StepCost, TaskSize, WORTHWHILE, Worth};
 use ata_simulator::LinksSpec;
 use ata_types::seconds;
 
@@ -48,20 +48,21 @@ fn network(links: Option<&LinksSpec>) -> String {
 }
 
 fn machines(Answer { plan, .. }: &Answer) -> Table {
-    let row = |Worth { machine, tasks, step_s, gain, .. }: &Worth| {
-        let Machine { name, count, batch_s, task_s } = machine;
+    let row = |Worth { machine, tasks, step_s, price, gain, .. }: &Worth| {
+        let Machine { name, count, batch_s, task_s, .. } = machine;
         let name = if *count == 1 { name.clone() } else { format!("{count}x{name}") };
         let batch = batch_s.map_or(String::new(), |batch_s| format!("{} + ", seconds(batch_s)));
         // Adding zero turns a rounded -0 into 0.
         let gain = gain.map_or(String::new(), |gain| format!("{} %", (100.0 * gain).round() + 0.0));
-        vec![name, format!("{batch}{}", seconds(*task_s)), format!("{tasks:.1}"), seconds(*step_s), gain]
+        let mut row = vec![name, format!("{batch}{}", seconds(*task_s)), format!("{tasks:.1}"), seconds(*step_s), gain];
+        row.extend(price.map(|price| format!("{price:.4}")));
+        row
     };
     let header = ["machine", "a task", "tasks per step", "step with it and the faster ones", "shorter by"];
-    Table {
-        title: "What each adds to ata".into(),
-        header: header.map(String::from).into(),
-        rows: plan.machines.iter().map(row).collect(),
-    }
+    let mut header: Vec<String> = header.map(String::from).into();
+    let is_priced = plan.machines.iter().any(|worth| worth.price.is_some());
+    header.extend(is_priced.then(|| format!("{PRICED_STEPS} such steps cost")));
+    Table { title: "What each adds to ata".into(), header, rows: plan.machines.iter().map(row).collect() }
 }
 
 /// Renders whether ata helps, and with which machines.

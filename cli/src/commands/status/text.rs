@@ -41,6 +41,9 @@ pub(super) fn current(snapshot: &Snapshot) -> String {
     parts.join(", ")
 }
 
+/// The most groups of workers of which a text says that they could be released.
+const MOST_RELEASES: usize = 3;
+
 /// Returns figures of the whole run, by name; current values come first.
 pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static str, String)> {
     let steps = &totals.steps;
@@ -79,6 +82,9 @@ pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static st
     facts.extend(counted.into_iter().filter(|(_, count, _)| *count > 0).map(|(name, _, text)| (name, text)));
     facts.extend(totals.saved.map(|saved| ("saved", format!("iteration {saved}"))));
     facts.extend(totals.spent.price.map(|price| ("price", format!("{price:.2}"))));
+    for (at, release) in totals.releases.iter().take(MOST_RELEASES).enumerate() {
+        facts.push(("release", format!("{} {release}", if at == 0 { "worker" } else { "also" })));
+    }
     facts.extend(totals.spent.energy_wh.map(|energy_wh| ("energy", format!("{energy_wh:.1} Wh"))));
     facts
 }

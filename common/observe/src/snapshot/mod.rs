@@ -20,7 +20,7 @@ use ata_types::{Iteration, WorkerId, seconds};
 use rule::rule_in_words;
 use serde::{Deserialize, Serialize};
 
-use crate::efficiency::Efficiency;
+use crate::efficiency::{Efficiency, ReleasedWorkers, releases};
 
 pub use worker::{WorkerActivity, WorkerSnapshot};
 
@@ -121,6 +121,9 @@ pub struct Totals {
     pub saved: Option<Iteration>,
     #[serde(flatten)]
     pub spent: Spending,
+    /// The workers that could be released, those that cost most for what they compute first, if they have prices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releases: Vec<ReleasedWorkers>,
     pub refused: BTreeMap<RefusalKind, u64>,
 }
 
@@ -336,6 +339,7 @@ impl Totals {
             skipped_evaluations: run.skipped_evaluations,
             saved: run.saved,
             spent: run.spent(),
+            releases: releases(run),
             refused: run.refused.clone(),
         }
     }

@@ -174,6 +174,11 @@ impl RunState {
         self.workers.last_key_value().map_or(0, |(id, _)| id.number())
     }
 
+    /// Returns the price of a worker's presence for an hour, if it has one.
+    pub fn price_per_hour(&self, worker: &WorkerState) -> Option<f64> {
+        self.prices.get(&worker.name)?.price_per_hour
+    }
+
     /// Returns what a worker has cost so far.
     pub fn spent_on(&self, worker: &WorkerState) -> Spending {
         Spending::of(worker, &self.prices, self.now_s)
