@@ -168,7 +168,7 @@ impl Settings {
     fn rate_scaling(&self) -> RateScaling {
         match self.optimizer {
             _ if !self.scale_lr => RateScaling::Constant,
-            RuleName::Adam | RuleName::AdamW => RateScaling::SquareRoot,
+            RuleName::Adam | RuleName::AdamW => RateScaling::Adaptive,
             RuleName::Sgd => RateScaling::Progress,
             RuleName::Own => RateScaling::Constant,
         }
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!((settings.task_batch, choice.rate_tasks), (6, 16.0 / 6.0));
         assert!(settings.measures_noise() && settings.check_budget().is_ok());
         let rate = |optimizer, scale_lr| Settings { optimizer, scale_lr, ..settings.clone() }.rate_scaling();
-        assert_eq!(rate(RuleName::AdamW, true), RateScaling::SquareRoot);
+        assert_eq!(rate(RuleName::AdamW, true), RateScaling::Adaptive);
         assert_eq!(rate(RuleName::Sgd, true), RateScaling::Progress);
         assert_eq!(rate(RuleName::Own, true), RateScaling::Constant);
         assert_eq!(rate(RuleName::AdamW, false), RateScaling::Constant);

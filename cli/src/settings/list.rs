@@ -181,8 +181,8 @@ settings! {
         /// gradients have arrived.
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         gradient_noise: bool = false, "BOOL";
-        /// Whether --lr is for steps on 16 samples, and follows the samples of --budget auto or noise: with adam and adamw, their square
-        /// root; with sgd, the progress of a step (AdaScale) [default].
+        /// Whether --lr is for steps on 16 samples, and follows the samples of --budget auto or noise: with sgd, as the progress of a step
+        /// does (AdaScale); with adam and adamw, as that over the square root of the samples [default].
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         scale_lr: bool = true, "BOOL";
         /// The treatment of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip

@@ -55,10 +55,11 @@ impl TaskChoice {
     pub(super) fn rate_factor(&self, tasks: u64, noise: Option<f64>) -> f64 {
         let tasks = tasks as f64;
         let noise = noise.unwrap_or(tasks);
+        let progress = progress(tasks, noise) / progress(self.rate_tasks, noise);
         match self.rate {
             RateScaling::Constant => 1.0,
-            RateScaling::SquareRoot => (tasks / self.rate_tasks).sqrt(),
-            RateScaling::Progress => progress(tasks, noise) / progress(self.rate_tasks, noise),
+            RateScaling::Adaptive => progress / (tasks / self.rate_tasks).sqrt(),
+            RateScaling::Progress => progress,
         }
     }
 }
@@ -82,8 +83,10 @@ pub enum TaskRule {
 pub enum RateScaling {
     /// It does not.
     Constant,
-    /// It grows with √(B/b), which suits Adam (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
-    SquareRoot,
+    /// It grows with √(B/b) where B is far below N (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022), is
+    /// largest at N, and falls beyond it, as 1/(√(N/B) + √(B/N)), which suits Adam (Li et al., "Surge Phenomenon in Optimal Learning Rate and
+    /// Batch Size Scaling", 2024).
+    Adaptive,
     /// It grows as the progress of a step does, (B/(B + N))/(b/(b + N)), which suits SGD (Johnson et al., "AdaScale SGD", 2020, equation 3).
     Progress,
 }
@@ -322,7 +325,10 @@ mod tests {
     fn the_learning_rate_follows_the_number() {
         let factor = |rate, rate_tasks, noise| TaskChoice { rate, rate_tasks, ..UP_TO_960 }.rate_factor(64, noise);
         assert_eq!(factor(RateScaling::Constant, 1.0, Some(1.0)), 1.0);
-        assert_eq!([1.0, 4.0, 0.25].map(|of| factor(RateScaling::SquareRoot, of, None)), [8.0, 4.0, 16.0]);
+        let adaptive = |noise| factor(RateScaling::Adaptive, 4.0, Some(noise));
+        assert!((adaptive(1e9) - 4.0).abs() < 1e-6, "the square root where there is hardly anything but noise");
+        // 1/(√(N/64) + √(64/N)) relative to 1/(√(N/4) + √(4/N)).
+        assert_eq!([64.0, 16.0, 1.0].map(adaptive), [4.25 / 2.0, 1.0, 5.0 / 16.25]);
         // With as much noise as gradient in 64 tasks: from one in 65 of what a step could achieve to a half.
         assert_eq!(factor(RateScaling::Progress, 1.0, None), 32.5);
         assert_eq!(factor(RateScaling::Progress, 64.0, None), 1.0);

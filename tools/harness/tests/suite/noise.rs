@@ -46,7 +46,7 @@ fn losses(ended: &Ended) -> Vec<u64> {
 
 /// A run whose iterations begin with 12 tasks and follow the noise.
 fn following(policy: &'static str, format: WireFormat) -> Settings {
-    let rate = RateScaling::SquareRoot;
+    let rate = RateScaling::Adaptive;
     let choice = TaskChoice { rule: TaskRule::Noise, least: 2, most: 96, rate, rate_tasks: 1.0 };
     let (model, models) = ("toy:300", measured_toy as ModelResolver);
     Settings { policy, format, iterations: 40, choice: Some(choice), models, model, ..Settings::default() }
