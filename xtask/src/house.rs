@@ -56,10 +56,10 @@ pub(crate) fn check() -> Result<(), Failure> {
     let longest = longest.unwrap_or(0);
     let flags = untested_flags(Path::new("."), &sources)?;
     let counts = [
-        Count { name: "lines of the product", found: own, most: 64_086 },
+        Count { name: "lines of the product", found: own, most: 64_207 },
         Count { name: "lines of research", found: research, most: 4_821 },
         Count { name: "lines of tools", found: tools, most: 6_198 },
-        Count { name: "lines of tests", found: all - own - research - tools, most: 33_659 },
+        Count { name: "lines of tests", found: all - own - research - tools, most: 33_723 },
         Count { name: "lines of the longest file", found: longest, most: 400 },
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },
         Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
