@@ -204,6 +204,7 @@ impl Worker<'_> {
                 Job::Load(iteration, parameters) => self.load(iteration, parameters),
                 Job::Compute { lease, position, round, cancelled, units } => {
                     if cancelled.begin() {
+                        tracing::debug!(lease = %lease.id, "a lease is begun");
                         self.cancelled = cancelled;
                         self.compute(&lease, position, round, units)?;
                     }

@@ -56,7 +56,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     let longest = longest.unwrap_or(0);
     let flags = untested_flags(Path::new("."), &sources)?;
     let counts = [
-        Count { name: "lines of the product", found: own, most: 64_207 },
+        Count { name: "lines of the product", found: own, most: 64_208 },
         Count { name: "lines of research", found: research, most: 4_821 },
         Count { name: "lines of tools", found: tools, most: 6_198 },
         Count { name: "lines of tests", found: all - own - research - tools, most: 33_723 },

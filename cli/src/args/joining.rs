@@ -106,8 +106,8 @@ pub(crate) struct WorkerArgs {
     /// wgpu:0,wgpu:1,cpu. Each device's name is appended to the worker's.
     #[arg(long, env = "ATA_DEVICES", value_name = "DEVICES", conflicts_with = "device")]
     pub(crate) devices: Option<String>,
-    /// Compute the tasks of a lease as one batch: faster on GPUs, but not the same bits for every allocation and device
-    /// [default: auto, on every device but the CPU].
+    /// Compute the tasks of a lease as one batch: faster on GPUs, but not the same bits for every allocation and device. auto does on
+    /// every device but the CPU.
     #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", default_value = "auto", hide_possible_values = true)]
     pub(crate) fuse: Fuse,
     /// The most samples of a task whose gradient is computed at once, for devices with too little memory for the whole task. Not with

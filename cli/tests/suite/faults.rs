@@ -45,9 +45,9 @@ fn a_worker_that_cannot_finish_in_time_leaves_its_tasks_to_others() {
         [("0", None, 0), ("1", None, 0), ("3600", Some("TERM"), 0), ("3600", Some("INT"), 130)]
     {
         let sandbox = Sandbox::new();
-        let (_coordinator, mut worker) =
-            start_with(&sandbox, &LONG, &["--task-time", "const(3600000)", "--drain-s", drain_s]);
-        until("an allocation", || sandbox.has_event("allocation"));
+        let slow = ["--task-time", "const(3600000)", "--drain-s", drain_s, "--log", "ata_worker=debug"];
+        let (_coordinator, mut worker) = start_with(&sandbox, &LONG, &slow);
+        worker.wait_for("a lease is begun");
         worker.signal("TERM");
         worker.wait_for("SIGTERM: this worker finishes what it has begun");
         if let Some(second) = second {
